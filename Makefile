@@ -84,8 +84,9 @@ oldest: #- make oldest: test with the oldest versions that pyproject.toml allows
 	  && $(PIP) --requirement envs/requirements-torch.txt && $(PIP) --no-deps --editable . \
 	  && OMP_NUM_THREADS=1 python -m pytest -q $(OLDEST_TESTS)
 
-gpu-kit: #- make gpu-kit: pack what a GPU machine needs to measure the papers' sizes, dist/gpu-kit.tar.gz
-	$(PYTHON) benchmarks/gpu_kit.py pack dist/gpu-kit.tar.gz
+gpu-kit: $(READY) #- make gpu-kit: rehearse and pack what a GPU machine needs to measure the papers' sizes, dist/gpu-kit.tar.gz
+	RAGAUGE_GPU_KIT=1 python -m pytest -q tests/unit/benchmarks/test_gpu_kit.py
+	python benchmarks/gpu_kit.py pack dist/gpu-kit.tar.gz
 
 dist: $(READY) #- make dist: build and check the wheel and the sdist, dist/
 	rm -rf dist

@@ -23,7 +23,6 @@ from ragauge.pipelines.modes._cross_attention import CrossDecoder, CrossWeights,
 from ragauge.pipelines.modes._joint import JointDecoder
 from ragauge.pipelines.modes._joint_onnx import OnnxJointDecoder
 from ragauge.pipelines.modes.base import Checkpoint
-from ragauge.pipelines.modes.joint import JointAttention
 from ragauge.pipelines.performance import GenerationModel
 from ragauge.pipelines.pipeline import PROMPT, Pipeline
 from ragauge.pipelines.reader import NeighbourModel
@@ -101,7 +100,7 @@ def _variants(args: argparse.Namespace, client: Client) -> dict[str, Pipeline | 
     torch_lm = load_lm(args.model, threads=args.threads, dtype=args.dtype)
     lm: NeighbourModel
     if args.mode == "joint":
-        joint = lm = JointDecoder(torch_lm, JointAttention())
+        lm = JointDecoder(torch_lm)
     else:  # cross-attention that was not trained takes the time that it takes trained
         lm = CrossDecoder(
             torch_lm, CrossWeights(torch_lm.decoder, cross_layers(torch_lm.shape.layers))
@@ -110,7 +109,7 @@ def _variants(args: argparse.Namespace, client: Client) -> dict[str, Pipeline | 
         exported = Checkpoint(
             exported=args.onnx, threads=args.threads, tokenizer=torch_lm.tokenizer
         )
-        lm = OnnxJointDecoder(exported, joint.placement)
+        lm = OnnxJointDecoder(exported)
     read = {
         "mode": args.mode,
         "adapters": None if args.mode == "joint" else "untrained",
@@ -140,7 +139,9 @@ def _variants(args: argparse.Namespace, client: Client) -> dict[str, Pipeline | 
     }
     if args.onnx:
         base = specifications["no_retrieval"]
-        variants |= zip(TORCH, (Pipeline(joint, base, client), Transformers(base)), strict=True)
+        variants |= zip(
+            TORCH, (Pipeline(JointDecoder(torch_lm), base, client), Transformers(base)), strict=True
+        )
     return variants
 
 

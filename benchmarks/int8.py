@@ -34,7 +34,6 @@ SETTINGS: dict[str, dict[str, str]] = {
     REFERENCE: {"dtype": "float32"},
     "bfloat16": {"dtype": "bfloat16"},
     "weights int8": {"dtype": "float32", "weights": "int8"},
-    "weights int8_weight_only": {"dtype": "float32", "weights": "int8_weight_only"},
     "kv int8": {"dtype": "float32", "kv": "int8"},
     "weights and kv int8": {"dtype": "float32", "weights": "int8", "kv": "int8"},
 }

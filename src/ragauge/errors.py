@@ -78,9 +78,9 @@ def in_one_line(error: BaseException, most: int | None = None) -> str:
 
 # an extra of pyproject.toml -> the names by which the packages that it installs are imported
 EXTRA_PACKAGES = {
-    "report": "matplotlib mpld3 rocrate",
+    "report": "matplotlib mpld3",
     "retrieval": "datasketch faiss onnx onnxruntime onnxscript",
-    "service": "grpc grpc_health prometheus_client",
+    "service": "grpc grpc_health",
     "study": "lxml_html_clean mammoth pypdf trafilatura",
     "training": "deepspeed",
     "workflow": "datasets sklearn snakemake",
@@ -112,7 +112,7 @@ class MissingExtraError(UserError):
 @contextmanager
 def explain_missing_extra(needed: str = "") -> Iterator[None]:
     """Turn the import error of a package of an extra into one line that names the extra. `needed`:
-    begins the line, as in `metrics need prometheus_client`; default: `this needs the package X`.
+    begins the line, as in `figures need matplotlib`; default: `this needs the package X`.
     Raises MissingExtraError: in place of ModuleNotFoundError, which is left alone for all other
     packages.
     """

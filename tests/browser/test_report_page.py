@@ -4,11 +4,9 @@ of the CSVs.
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
@@ -21,7 +19,7 @@ from synthetic_run import MODEL, write_states, write_variant
 
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror='window.hacked=1'> \u202eabc\x07 <b>bold</b>"
 QUESTIONS = 60
-METHODS: dict[str, Any] = {
+METHODS = {
     "naive": {},
     "oracle": {},
     "bm25_k1": {"method": "bm25", "top_k": 1},
@@ -29,7 +27,7 @@ METHODS: dict[str, Any] = {
     "superposition_k2": {"method": "superposition", "top_k": 2, "positions": "left_aligned"},
 }
 # questions right of each variant, and the seconds of its trials
-MADE: dict[str, tuple[int, list[float]]] = {
+MADE = {
     "naive": (24, [8.0, 8.2, 8.4]),
     "oracle": (54, [0.9, 1.0, 1.1]),
     "bm25_k1": (12, [0.4, 0.5, 0.6]),
@@ -39,7 +37,7 @@ MADE: dict[str, tuple[int, list[float]]] = {
 OFFLINE_S = 10.0  # of superposition
 STORED = ("superposition_k1", "superposition_k2")
 # the seconds of MADE are in the default state; naive has its list cached in `set`
-STATES: dict[str, Any] = {
+STATES = {
     name: {"documents": seconds, "nothing": [s + OFFLINE_S for s in seconds]}
     if name in STORED
     else {"nothing": seconds}
@@ -163,37 +161,6 @@ def open_records(browser, variant):
 
 def found(browser):
     return str(run(browser, "document.getElementById('found').textContent"))
-
-
-def test_numbers_are_those_of_the_csv(page, folder):
-    with open(folder / "out/frontier.csv", encoding="utf-8") as file:
-        lines = {
-            (line["state"], line["variant"], line["quantity"]): line["measured"]
-            for line in csv.DictReader(file)
-        }
-    assert {state for state, _, _ in lines} == {*numbers.READ}
-    for state in numbers.READ:
-        fill_in(page, "state", state)
-        rows = run(
-            page,
-            "[...document.querySelectorAll('#variants tbody tr')].map(row =>"
-            " [row.dataset.variant, ...[...row.querySelectorAll('td')].slice(0, 3).map(c => c.dataset.value)])",
-        )
-        assert {row[0] for row in rows} == set(METHODS)
-        for name, quality, seconds, read in rows:
-            shown = (quality, seconds, read)
-            names = ("quality", "online_latency_s", "preparation_s")
-            for value, quantity in zip(shown, names, strict=True):
-                written = lines.get((state, name, quantity))
-                assert (value and float(value)) == (
-                    written and pytest.approx(float(written), rel=1e-5)
-                ), (state, name, quantity)
-    fill_in(page, "state", "documents")
-    shown = run(
-        page,
-        "[...document.querySelectorAll('table[data-item=frontier] tbody tr')].map(r => r.innerText)",
-    )
-    assert any("naive" in row and "0.400" in row for row in shown)
 
 
 def test_the_chooser_keeps_its_limits(page):

@@ -192,8 +192,7 @@ def first_records(process, out):
         made_so_far = [line.partition(b',"seal":')[0] + b"}" for line in sealed]
         return made_so_far if len(made_so_far) > 3 else []
 
-    found: list[bytes] = wait_for("answer", made)
-    return found
+    return wait_for("answer", made)
 
 
 # --- what Slurm says of the jobs ---

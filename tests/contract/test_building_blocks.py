@@ -19,7 +19,7 @@ BASES = [
 def named(root):
     """The names of each module's list, which stand before a colon."""
     page = (root / "docs/plugins.md").read_text(encoding="utf-8")
-    found: dict[str, set[str]] = {}
+    found = {}
     for module, lines in re.findall(r"^- `(ragauge[\w.]+)`\n((?:  .+\n)+)", page, re.MULTILINE):
         names = re.findall(r"^  - ([^:]+):", lines, re.MULTILINE)
         found[module] = set(re.findall(r"`(\w+)`", " ".join(names)))

@@ -62,12 +62,6 @@ fetch --dataset nq_open -> --out: required with --dataset
 fetch minilm --seed 1 -> --data, --set, --seed: only valid with --dataset
 fetch minilm --lock -> --lock: only valid with --config
 fetch --config x.yaml --out x.json -> --out: only valid with an asset or --dataset
-{COST} --schedule no_retrieval {XEON} -> --search-machine: schedule 'no_retrieval'
-{COST} --method naive {XEON} -> --search-machine: must be given with --schedule
-{COST} --schedule piperag --set nprobe=hide --set task=generate {XEON} -> must be a number
-{COST} --schedule retro --search-machine xeon -> xeon-8259cl
-{COST} --schedule piperag --set interval=30 -> 30 does not divide
-{COST} --schedule piperag --set beat=3 -> beat
 piperag export --mode retro --out x -> --mode retro: requires --database
 piperag export --mode retro --database x --adapters y --out x -> --adapters: not valid with mode 'retro'
 piperag export --weights x --out x -> --weights: not valid with mode 'joint'
@@ -92,8 +86,6 @@ PARTS = {
     "GIVEN": GIVEN,
     "RUN": f"run --method naive {GIVEN}",
     "LOAD": f"load --methods bm25 {GIVEN}",
-    "COST": "cost --model retro",
-    "XEON": "--search-machine xeon-8259cl",
     "TIME": "time --dataset paper --model m --out o --new-tokens",
 }
 # Mistakes of every verb, and what their one line says: the place, the value, the choices.
@@ -135,26 +127,6 @@ def test_a_mistake_is_one_line_and_exit_2(
     assert message in captured.err
     assert captured.out == ""
     assert [path.name for path in tmp_path.iterdir()] == ["here"], "nothing is written"
-
-
-@pytest.mark.parametrize("verb", registry.names("verb"))
-def test_an_unknown_option_of_every_verb_is_one_line_and_exit_2(verb, capsys):
-    assert code_of([verb, "--no-such-option"]) == 2
-    captured = capsys.readouterr()
-    assert captured.err.startswith(f"ragauge {verb}: error: unknown option '--no-such-option'")
-    assert captured.err.endswith(f"(see ragauge {verb} --help)\n")
-    assert (captured.err.count("\n"), captured.out) == (1, "")
-
-
-@pytest.mark.parametrize(
-    "kind", ["methods", "datasets", "metrics", "items", "schedules", "modes", "engines"]
-)
-def test_list_names_one_component_a_line(kind, capsys):
-    assert main(["list", kind]) == 0
-    lines = capsys.readouterr().out.split("\n")[:-1]
-    assert [line.split() for line in lines] == [
-        [name, "ragauge"] for name in registry.names(kind.removesuffix("s"))
-    ]
 
 
 def test_a_defect_keeps_its_traceback(monkeypatch):

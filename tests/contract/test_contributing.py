@@ -5,16 +5,13 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pytest
 import yaml
 
 from ragauge.testing import write_checkpoint, write_questions
 
-Prints = Callable[..., str]
 BLOCK = re.compile(r"^```\w+\n(?:#|\.\.) (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 HOTPOT = {
     "id": "5a8b57f2",
@@ -117,20 +114,21 @@ SCHEDULE = """
 import sys
 sys.path[:0] = [sys.argv[1], f"{sys.argv[1]}/support"]
 import tiny_models
-from ragauge.pipelines.cost import calls
+from pipeline_calls import calls
 from ragauge.pipelines.evaluation import EvaluationStretch
 from ragauge.pipelines.modes._joint import JointDecoder
 from ragauge.pipelines.pipeline import Pipeline
-from retro_parts import DOCUMENTS, ExactRetriever, specified, tokens
+from retro_parts import DOCUMENTS, ExactRetriever, record_of, specified, tokens
 chosen = specified("alternate", 16)
-pipeline = Pipeline(JointDecoder(tiny_models.tiny_lm(), chosen.mode), chosen, ExactRetriever(DOCUMENTS))
-print(len(pipeline.record(EvaluationStretch("0", 0, tuple(tokens(150, 10)))).neighbours))
+pipeline = Pipeline(JointDecoder(tiny_models.tiny_lm()), chosen, ExactRetriever(DOCUMENTS))
+print(len(record_of(pipeline, EvaluationStretch("0", 0, tuple(tokens(150, 10)))).neighbours))
 print(sum(call.stage == "neighbours" for call in calls(chosen.pipeline)))
 
 from ragauge.pipelines.modes.base import Checkpoint
 chosen = specified("retro", mode="in_context")
 model = chosen.mode.load(Checkpoint(sys.argv[2]))
-record = Pipeline(model, chosen, ExactRetriever(DOCUMENTS)).record(EvaluationStretch("0", 0, tuple(tokens(150, 10))))
+pipeline = Pipeline(model, chosen, ExactRetriever(DOCUMENTS))
+record = record_of(pipeline, EvaluationStretch("0", 0, tuple(tokens(150, 10))))
 print(record.status, len(record.neighbours))
 text, neighbours = tokens(70, 1), [tokens(20, 2), tokens(10, 3)]
 together, plain = model.open(70, 30), model.open(100)
@@ -165,7 +163,7 @@ def extended(root, blocks, tmp_path_factory):
         )
     model = write_checkpoint(folder / "tiny")
     questions = write_questions(folder / "nq.jsonl", count=4)
-    experiment: dict[str, Any] = {
+    experiment = {
         "run": "added",
         "models": {"tiny": {"source": f"path:{model}"}},
         "datasets": {"nq_open": {"data": str(questions)}},

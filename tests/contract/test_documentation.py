@@ -9,7 +9,6 @@ import runpy
 import shlex
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -62,7 +61,7 @@ def test_every_command_parses(root):
 
 def configuration(files, settings):
     """The configuration of files, each laid over those before it, and of settings; its data need not be there."""
-    merged: dict[str, Any] = {}
+    merged = {}
     for file in files:
         lay_over(merged, loading.read(file))
     for key, _, value in (setting.partition("=") for setting in settings):

@@ -9,7 +9,6 @@ import subprocess
 import pytest
 
 from ragauge import registry
-from ragauge.assets.catalog import spelled
 from ragauge.cli import _parser
 from ragauge.cli._main import main
 
@@ -113,12 +112,6 @@ def test_json_is_one_object_on_the_last_line(
     captured = capsys.readouterr()
     assert json.loads(captured.out.splitlines()[-1])[key]
     assert captured.err == ""
-
-
-def test_a_name_of_the_catalog_is_known_in_any_case(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "MiniLM").mkdir()  # a folder of that spelling is not the catalog's
-    assert [spelled(name) for name in ("MiniLM", "MINILM")] == ["MiniLM", "minilm"]
 
 
 # --- spellings in rules; those in pages parse (`test_documentation.py`) ---

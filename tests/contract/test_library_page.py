@@ -44,7 +44,7 @@ def test_the_examples_say_what_the_page_says(root, source, tmp_path, monkeypatch
         for example in test.examples:
             if example.source.startswith(OF_THE_MODEL):
                 example.want = "...\n"
-    failures: list[str] = []
+    failures = []
     with matplotlib.rc_context():
         run = doctest.DocTestRunner(optionflags=FLAGS).run(test, out=failures.append)
     assert run.attempted > 10

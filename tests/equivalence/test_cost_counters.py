@@ -15,13 +15,13 @@ from fvcore.nn import FlopCountAnalysis
 from torch.utils.flop_counter import FlopCounterMode
 
 import lm_references as tiny
+from fvcore_counting import fvcore_macs
 from ragauge.cost.flop import call_macs, flop, parameters, trace_macs
 from ragauge.cost.tokens import TokenCounts, random_segments
 from ragauge.cost.trace import Call
 from ragauge.engines.checkpoint import read_shape
 from ragauge.engines.protocol import Limits
 from ragauge.engines.shape_lm import ShapeLM
-from ragauge.measure.counting import fvcore_macs
 from ragauge.methods.base.making import make
 from ragauge.methods.prompts import Prompt
 
@@ -130,7 +130,7 @@ def test_a_range_of_layers_is_counted_as_a_model_of_these_layers(layers, tmp_pat
     [*(("superposition", family) for family in FAMILIES), ("attention_sort", "llama")],
 )
 def test_a_methods_trace_counts_the_same_under_fvcore(family, method, tmp_path):
-    """`ragauge cost --counter fvcore`: the calls run on our decoder, whatever its family."""
+    """The calls run on our decoder, whatever its family."""
     shape = _made(family, tmp_path)[1]
     prompt = Prompt(**random_segments(TokenCounts(5, (7, 9), 4, 3), shape.vocab))
     engine = ShapeLM(shape)

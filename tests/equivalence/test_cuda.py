@@ -10,12 +10,10 @@ import threading
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 import tiny_models
 from house_article import ARTICLE, long_lm, prompt_of
@@ -43,11 +41,19 @@ from ragauge.pipelines.pipeline import Pipeline
 from ragauge.testing import write_questions
 from ragauge.training import finetuning, fit
 from ragauge.training.settings import RetrofitSettings
-from retro_parts import OF_ALL_LENGTHS, TINY, ExactRetriever, cross_weights, specified, tokens
+from retro_parts import (
+    OF_ALL_LENGTHS,
+    TINY,
+    ExactRetriever,
+    cross_weights,
+    record_of,
+    specified,
+    tokens,
+)
 from sft_material import built, settings
 
 LIMITS = Limits(max_new_tokens=3, ignore_stop=True)
-OPTIONS: dict[str, list[dict[str, Any]]] = {  # of methods, in two families; default: none
+OPTIONS = {  # of methods, in two families; default: none
     "superposition": [
         {"top_k": 2, "saliency": "attention"},
         {"factor": 2, "iterations": 2, "positions": "left_aligned"},
@@ -72,8 +78,8 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {  # of methods, in two families; def
         {"skip": False, "d": 24},
     ],
 }
-BM25: dict[str, Any] = {"ranker": "bm25"}
-NEEDED: dict[str, dict[str, Any]] = {
+BM25 = {"ranker": "bm25"}
+NEEDED = {
     "chunks": BM25,
     "sentence_pruning": BM25,
     "kv_link": tiny_models.LINKS,
@@ -130,8 +136,8 @@ def test_other_threads_read_and_wait_while_a_graph_is_captured(
     """As the one that reads a pipeline's next neighbours does."""
     lm = on_gpu(tiny_models.tiny_lm())
     right = Decoder.embed
-    threads = list[threading.Thread]()
-    done = list[Tensor]()
+    threads = []
+    done = []
 
     def work():
         done.append(torch.ones(3, device="cuda"))
@@ -331,8 +337,8 @@ def test_pipelines_generate_and_score_as_on_the_cpu(
             chosen = specified(schedule, interval, task, mode=mode, **trained)
             searcher = ExactRetriever(OF_ALL_LENGTHS)
             with host() if device == "cpu" else nullcontext():
-                made: Any = chosen.mode.load(Checkpoint(device=device, adapters=path))
-                records.append(Pipeline(made, chosen, searcher, searcher).record(text))
+                made = chosen.mode.load(Checkpoint(device=device, adapters=path))
+                records.append(record_of(Pipeline(made, chosen, searcher, searcher), text))
             assert records[-1].status == "ok", records[-1].reason
     assert (records[2].generated, records[2].neighbours) == (
         records[0].generated,
@@ -348,7 +354,7 @@ def test_pipelines_generate_and_score_as_on_the_cpu(
 def test_retrofit_has_the_losses_of_the_cpu(mode, tmp_path, monkeypatch):
     monkeypatch.setattr(fit, "MOST_STEPS", 2)
     searcher = ExactRetriever([tokens(64 * 4, seed) for seed in range(20, 31)])
-    given: dict[str, Any] = {"mode": mode, "minutes": 1e6, "batch": 2, "held_out": 2}
+    given = {"mode": mode, "minutes": 1e6, "batch": 2, "held_out": 2}
     material = fit.RetrofitMaterial(searcher, searcher, RetrofitSettings(**given))
     lm = tiny_models.tiny_lm()
     losses = []

@@ -4,7 +4,6 @@ refused in one line.
 
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -16,7 +15,6 @@ import lm_references as tiny
 from ragauge.errors import UserError
 
 IDS = tiny.tokens(48)
-Draw = st.DrawFn
 # Chosen from lists: numbers that hypothesis draws itself depend on what else the process has
 # imported.
 FACTORS = st.sampled_from([1.0, 1.3, 2.7, 8.9])
@@ -33,9 +31,7 @@ def positions(draw, rotary):
         name: [draw(FACTORS) for _ in range(rotary // 2)]
         for name in ("short_factor", "long_factor")
     }
-    needed: dict[str, Any] = (
-        {"factor": draw(st.sampled_from([1.0, 2.5, 8.0]))} if kind != "default" else {}
-    )
+    needed = {"factor": draw(st.sampled_from([1.0, 2.5, 8.0]))} if kind != "default" else {}
     needed |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0} if kind == "llama3" else {}
     needed |= lists if kind == "longrope" else {}
     others = {
@@ -56,7 +52,7 @@ def positions(draw, rotary):
 
 RARE = st.sampled_from([False, False, False, True])
 # keys of config.json by family, and of all families
-OPTIONS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
+OPTIONS = {
     "": {
         "rope_theta": THETAS, "partial_rotary_factor": st.sampled_from([0.5, 1.0]),
         "original_max_position_embeddings": st.just(32), "sliding_window": st.sampled_from([None, 24, 512]),
@@ -97,7 +93,7 @@ def rotaries(draw, family):
         key: draw(st.booleans()) for key in ("tie_word_embeddings", "attention_bias", "mlp_bias")
     }
     options = tiny.ROPE | {"intermediate_size": 40, "pad_token_id": 0} | shape | tied
-    stated: dict[str, Any] = {
+    stated = {
         "rope_parameters": None,
         "max_position_embeddings": draw(st.sampled_from([48, 64, 512])),
     }

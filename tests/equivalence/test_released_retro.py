@@ -1,5 +1,7 @@
 """RETRO and PipeRAG's windows give what their released code gave on a tiny random model."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -18,6 +20,7 @@ from ragauge.pipelines.schedules.base import SequenceInputs
 from ragauge.pipelines.schedules.retrieve_once import RetrieveOnce
 from ragauge.pipelines.sources import NeighbourSource
 from ragauge.pipelines.windows import CHUNK, NEIGHBOUR, Windows
+from retro_released import Released
 
 PADDING = 0
 CLOSE = {"atol": 1e-4, "rtol": 1e-4}
@@ -33,6 +36,14 @@ def lm(released_folder, tmp_path_factory):
     folder = tmp_path_factory.mktemp("converted")
     retro.convert(released_folder / "tiny_retro/model.ckpt", folder)
     return RetroLM(read_folder(folder))
+
+
+@pytest.fixture(scope="module")
+def plain(released_folder):
+    """The network that other tests compare random checkpoints with."""
+    folder = released_folder / "tiny_retro"
+    state = torch.load(folder / "model.ckpt", weights_only=True)["state_dict"]
+    return Released(state, json.loads((folder / "retro.json").read_text()))
 
 
 class Given(NeighbourSource):
@@ -83,11 +94,13 @@ class OneAnswer:
         *((f"piperag/i{m}/L{length}", m) for m in (16, 64) for length in (192, 205)),
     ],
 )
-def test_logits_are_the_released_ones(lm, values, key, interval):
+def test_logits_are_the_released_ones(lm, plain, values, key, interval):
     expected = values[f"{key}/logits"]
     ids = values["ids"].tolist()[: len(expected)]
-    given = logits(lm, ids, Given(values[f"{key}/neighbours"]), interval)
+    found = values[f"{key}/neighbours"]
+    given = logits(lm, ids, Given(found), interval)
     np.testing.assert_allclose(given, expected, **CLOSE)
+    np.testing.assert_allclose(plain.logits(ids, found.tolist(), interval), expected, **CLOSE)
 
 
 @pytest.mark.parametrize("interval", [16, 64])

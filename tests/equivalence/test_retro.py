@@ -1,16 +1,11 @@
-"""RETRO on random shapes: the decoder with its own encoder, and the passes of RETRO-fit, against
-plain ones in torch (Borgeaud et al., 2022, section 2.4 and appendix B), and the values of the
-released code.
-
-The plain decoder reads a whole sequence at once, as the paper writes it: the states are cut into
-chunks that begin at a query's last token, and each attends to its own neighbours, padded to equal
-lengths and numbers.
+"""RETRO on random shapes: the decoder with its own encoder, converted from a released checkpoint,
+and the passes of RETRO-fit, against plain ones in torch (Borgeaud et al., 2022, section 2.4 and
+appendix B).
 """
 
 import random
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -19,14 +14,12 @@ import tiny_models
 from ragauge.assets import retro
 from ragauge.pipelines.decoding import read_through
 from ragauge.pipelines.modes._cross_attention import CrossWeights
-from ragauge.pipelines.modes._joint import Adapters
-from ragauge.pipelines.modes._retro import RetroLM, random_network, read_folder
-from ragauge.pipelines.sizes import Sizes
+from ragauge.pipelines.modes._retro import RetroLM, read_folder
 from ragauge.pipelines.sources import NeighbourSource
 from ragauge.pipelines.windows import Windows
+from retro_released import SETTINGS, Released, released_state, write_released
 
 CHUNK = 64
-NEIGHBOUR = 128
 VOCAB = 260
 TOLERANCE = {"atol": 2e-4, "rtol": 1e-4}
 
@@ -54,109 +47,32 @@ def logits_of(lm, ids, found, interval, draw):
 # ---- RETRO's own network
 
 
-class PlainRetro:
-    """RETRO of these tensors."""
-
-    def __init__(self, network):
-        self.weights = dict(network.named_parameters())
-        self.sizes = network.sizes
-
-    def norm(self, at, x):
-        return self.weights[f"{at}.weight"] * x / (x.pow(2).mean(-1, keepdim=True).sqrt() + 1e-8)
-
-    def feed_forward(self, at, x):
-        y = self.norm(f"{at}.ffn_norm", x)
-        gate, up = (y @ self.weights[f"{at}.ffn.{name}.weight"].mT for name in ("gate", "up"))
-        inner = 0.5 * gate * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (gate + 0.044715 * gate**3)))
-        return (inner * up) @ self.weights[f"{at}.ffn.down.weight"].mT
-
-    def attention(self, at, x, source, heads, hidden=None, causal=False):
-        """Of (..., token, width) to (..., key, width), positions from 0 in both; hidden (..., key)."""
-        q, k, v = (
-            (states @ self.weights[f"{at}.{name}.weight"].mT).unflatten(-1, (heads, -1))
-            for name, states in (("q", x), ("k", source), ("v", source))
-        )
-        table = self.weights[f"{at}.bias.table.weight"]
-        ahead = 0 if causal else len(table) // 2  # the last entry is of this distance or more
-        distance = torch.arange(k.shape[-3])[None] - torch.arange(q.shape[-3])[:, None]
-        entry = (distance + len(table) - 1 - ahead).clamp(0, len(table) - 1)
-        scores = torch.einsum("...qhd,...khd->...hqk", q, k) + table[entry].permute(2, 0, 1)
-        if causal:
-            scores = scores.masked_fill(distance > 0, -torch.inf)
-        if hidden is not None:
-            scores = scores.masked_fill(hidden[..., None, None, :], -torch.inf)
-        mixed = torch.einsum("...hqk,...khd->...qhd", scores.softmax(-1).nan_to_num(), v)
-        return mixed.flatten(-2) @ self.weights[f"{at}.out.weight"].mT
-
-    def encode(self, ids, hidden, queries):
-        """Neighbours (chunk, neighbour, token) given the states of the queries (chunk, token,
-        width).
-        """
-        sizes = self.sizes
-        x = self.weights["encoder.embedding.weight"][ids]
-        states = queries[:, None].expand(-1, ids.shape[1], -1, -1)
-        for layer in range(sizes.encoder_layers):
-            at = f"encoder.layers.{layer}"
-            y = self.norm(f"{at}.attention_norm", x)
-            x = x + self.attention(f"{at}.attention", y, y, sizes.encoder_heads, hidden)
-            if layer in sizes.encoder_cross:
-                y = self.norm(f"{at}.cross_norm", x)
-                x = x + self.attention(f"{at}.cross", y, states, sizes.encoder_heads)
-            x = x + self.feed_forward(at, x)
-        return x
-
-    def logits(self, ids, found, interval):
-        """(token, vocab) of a sequence, of whose chunk u `found[u]` are the neighbours."""
-        sizes = self.sizes
-        length = len(ids)
-        chunks = max(0, -(-(length - CHUNK + 1) // interval))
-        most = max([1, *(len(texts) for texts in found[:chunks])])
-        rows = torch.zeros(chunks, most, NEIGHBOUR, dtype=torch.long)
-        hidden = torch.ones(chunks, most, NEIGHBOUR, dtype=torch.bool)
-        for chunk, texts in enumerate(found[:chunks]):
-            for number, text in enumerate(texts):
-                rows[chunk, number, : len(text)] = torch.tensor(text, dtype=torch.long)
-                hidden[chunk, number, : len(text)] = False
-        x = self.weights["embedding.weight"][torch.tensor(ids)]
-        for layer in range(sizes.layers):
-            at = f"layers.{layer}"
-            y = self.norm(f"{at}.attention_norm", x)
-            x = x + self.attention(f"{at}.attention", y, y, sizes.heads, causal=True)
-            if layer == min(sizes.cross) and chunks:
-                queries = torch.stack([x[u * interval :][:CHUNK] for u in range(chunks)])
-                encoded = self.encode(rows, hidden, queries)
-            if layer in sizes.cross and chunks:
-                y = self.norm(f"{at}.cross_norm", x)[CHUNK - 1 :]
-                y = F.pad(y, (0, 0, 0, chunks * interval - len(y))).unflatten(0, (chunks, -1))
-                keys = encoded.flatten(1, 2)
-                added = self.attention(f"{at}.cross", y, keys, sizes.heads, hidden.flatten(1))
-                added = added.flatten(0, 1)[: length - CHUNK + 1]
-                x = x + F.pad(added, (0, 0, CHUNK - 1, 0))
-            x = x + self.feed_forward(at, x)
-        return self.norm("norm", x) @ self.weights["head.weight"].mT
-
-
-def random_sizes(draw):
-    heads, encoder_heads = (draw.choice((1, 2, 3)) for _ in range(2))
+def random_settings(draw):
+    """Settings of a retro.json."""
+    heads = draw.randint(1, 3)
+    encoder_heads = draw.randint(1, 3)
+    width = heads * draw.choice((8, 10))
+    encoder_width = encoder_heads * draw.choice((6, 8))
     layers = draw.randint(1, 5)
     encoder_layers = draw.randint(1, 3)
-    return Sizes(
-        vocab=VOCAB,
-        layers=layers,
-        width=heads * draw.choice((8, 10)),
-        heads=heads,
-        ffn=draw.randint(5, 40),
-        cross=tuple(sorted(draw.sample(range(layers), draw.randint(1, layers)))),
-        encoder_layers=encoder_layers,
-        encoder_width=encoder_heads * draw.choice((6, 8)),
-        encoder_heads=encoder_heads,
-        encoder_ffn=draw.randint(5, 40),
-        encoder_cross=tuple(range(encoder_layers))[draw.randint(0, encoder_layers) :],
-        buckets=draw.randint(2, 300),
-        cross_buckets=draw.randint(2, 500),
-        encoder_buckets=draw.randint(2, 300),
-        encoder_cross_buckets=draw.randint(2, 200),
-    )
+    return SETTINGS | {
+        "dec_num_layers": layers,
+        "dec_hidden_dim": width,
+        "dec_qkv_dim": width,
+        "dec_num_heads": heads,
+        "dec_ffn_dim": draw.randint(5, 40),
+        "dec_cca_layers": sorted(draw.sample(range(layers), draw.randint(1, layers))),
+        "enc_num_layers": encoder_layers,
+        "enc_hidden_dim": encoder_width,
+        "enc_qkv_dim": encoder_width,
+        "enc_num_heads": encoder_heads,
+        "enc_ffn_dim": draw.randint(5, 40),
+        "enc_ca_layers": list(range(draw.randint(0, encoder_layers), encoder_layers)),
+        "dec_sa_pos_bias_num_buckets": draw.randint(2, 300),
+        "dec_cca_pos_bias_num_buckets": draw.randint(2, 500),
+        "enc_sa_pos_bias_num_buckets": draw.randint(2, 300),
+        "enc_ca_pos_bias_num_buckets": draw.randint(2, 200),
+    }
 
 
 def random_ids(draw, count):
@@ -179,16 +95,21 @@ def random_length(draw, interval):
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_a_random_retro_is_the_plain_one(seed):
+def test_a_random_retro_is_the_plain_one(seed, tmp_path):
     draw = random.Random(seed)
-    network = random_network(random_sizes(draw), seed)
+    settings = random_settings(draw)
+    checkpoint = write_released(tmp_path, settings, seed) / "model.ckpt"
+    (tmp_path / "tokenizer.json").write_text("{}")
+    (tmp_path / "converted").mkdir()
+    retro.convert(checkpoint, tmp_path / "converted")
+    plain = Released(released_state(settings, seed), settings)
     interval = draw.choice((8, 16, 32, 64))
     ids = random_ids(draw, random_length(draw, interval))
     found = random_found(draw, len(ids), interval, draw.choice((1, 2, 4)))
-    with torch.no_grad():
-        expected = PlainRetro(network).logits(ids, found, interval)
-        without = PlainRetro(network).logits(ids, [[] for _ in found], interval)
-    logits = logits_of(RetroLM(network), ids, found, interval, draw)
+    expected = plain.logits(ids, [texts or [[]] for texts in found], interval)
+    without = plain.logits(ids, [], interval)
+    lm = RetroLM(read_folder(tmp_path / "converted"))
+    logits = logits_of(lm, ids, found, interval, draw)
     torch.testing.assert_close(logits, expected, **TOLERANCE)
     # what a window's neighbours are matters to its own tokens and those after it alone
     read = [u for u, texts in enumerate(found) if any(map(len, texts))]
@@ -196,44 +117,6 @@ def test_a_random_retro_is_the_plain_one(seed):
     torch.testing.assert_close(logits[:first], without[:first], **TOLERANCE)
     if first < len(ids):
         assert (logits[first] - without[first]).abs().max() > 1e-4
-
-
-# ---- the released code
-
-
-@pytest.fixture(scope="module")
-def arrays(shared_data):
-    return np.load(shared_data.parent / "released/retro.npz", allow_pickle=False)
-
-
-@pytest.fixture(scope="module")
-def released(shared_data, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("retro")
-    retro.convert(shared_data.parent / "released/tiny_retro/model.ckpt", folder)
-    return read_folder(folder)
-
-
-@pytest.mark.parametrize(
-    ("values", "interval"),
-    [
-        ("norlund", 64),
-        *((f"piperag/i{m}/{part}", m) for m in (16, 64) for part in ("L192", "L205", "once")),
-    ],
-)
-def test_the_released_values(values, interval, arrays, released):
-    neighbours = arrays[f"{values}/neighbours"]
-    expected = torch.from_numpy(arrays[f"{values}/logits"])
-    ids = arrays["ids"][: len(expected)].tolist()
-    count = Windows(interval).window_at(len(ids) - 1) + 1
-    if values.endswith("once"):  # in every window
-        neighbours = np.broadcast_to(neighbours, (count, *neighbours.shape))
-    # without the padding
-    found = [[np.trim_zeros(text, "b").tolist() for text in texts] for texts in neighbours]
-    with torch.no_grad():
-        plain = PlainRetro(released).logits(ids, found, interval)
-    torch.testing.assert_close(plain, expected, **TOLERANCE)
-    logits = logits_of(RetroLM(released), ids, found, interval, random.Random(0))
-    torch.testing.assert_close(logits, expected, **TOLERANCE)
 
 
 # ---- RETRO-fit
@@ -252,10 +135,10 @@ def attention(q, k, v, hidden=None):
     return torch.einsum("hqk,khd->qhd", scores.softmax(-1), v).flatten(1)
 
 
-def heads_of(lm, layer, normed, added=0.0):
+def heads_of(lm, layer, normed):
     """Queries, keys and values (token, head, dim) of a layer, not rotated."""
     shape = lm.shape
-    parts = (normed @ layer.qkv.weight.mT + added).unflatten(-1, (-1, shape.head_dim))
+    parts = (normed @ layer.qkv.weight.mT).unflatten(-1, (-1, shape.head_dim))
     return parts.split([shape.heads[0], shape.kv_heads[0], shape.kv_heads[0]], 1)
 
 
@@ -305,37 +188,6 @@ def by_cross_attention(lm, weights, ids, found, windows):
     return x
 
 
-def by_joint_attention(lm, weights, ids, found, windows):
-    """Last states of a sequence that attends to its windows' neighbours and itself in one softmax;
-    each neighbour reads the sequence's first token and itself, through the adapters.
-    """
-    own = lm.decoder.weights
-    texts = [(u, own.embedding[text]) for u, texts in enumerate(found) for text in texts if text]
-    x = own.embedding[ids]
-    at = torch.arange(len(ids))
-    for index, layer in enumerate(own.layers):
-        q, k, v = heads_of(lm, layer, tiny_models.norm(layer.attention_norm, x))
-        q, k = (rotated(lm, part, at) for part in (q, k))
-        rows, keys, values, read = [], [k], [v], [at[None] <= at[:, None]]
-        for window, states in texts:
-            places = torch.arange(len(states)) - len(states)
-            normed = tiny_models.norm(layer.attention_norm, states)
-            low = normed @ weights.down[index].mT @ weights.up[index].mT + weights.offset[index]
-            a, b, c = heads_of(lm, layer, normed, low)
-            a, b = (rotated(lm, part, places) for part in (a, b))
-            hidden = F.pad(places[None] > places[:, None], (1, 0))
-            mixed = attention(a, torch.cat([k[:1], b]), torch.cat([v[:1], c]), hidden)
-            rows.append((window, after_mlp(layer, states + mixed @ layer.out.weight.mT)))
-            keys.append(b)
-            values.append(c)
-            owner = torch.tensor([windows.window_at(int(place)) for place in at])
-            read.append((owner == window)[:, None].expand(-1, len(states)))
-        mixed = attention(q, torch.cat(keys), torch.cat(values), ~torch.cat(read, 1))
-        x = after_mlp(layer, x + mixed @ layer.out.weight.mT)
-        texts = rows
-    return x
-
-
 def random_lm(draw):
     heads = draw.choice((2, 4))
     layers = draw.randint(1, 3)
@@ -360,21 +212,14 @@ def trained(draw, weights):
     return weights
 
 
-@pytest.mark.parametrize("mode", ["cross_attention", "joint"])
 @pytest.mark.parametrize("seed", range(8))
-def test_the_pass_that_retrofit_trains_is_the_plain_one(seed, mode):
+def test_the_pass_that_retrofit_trains_is_the_plain_one(seed):
     """Losses, and the gradients of all weights."""
-    draw = random.Random(f"{mode}/{seed}")
+    draw = random.Random(f"cross_attention/{seed}")
     lm = random_lm(draw)
     layers = len(lm.shape.heads)
     places = draw.sample(range(layers), draw.randint(1, layers))
-    if mode == "joint":
-        weights = Adapters(lm.decoder.weights, rank=draw.randint(1, 3))
-        states = by_joint_attention
-    else:
-        weights = CrossWeights(lm.decoder, places, draw.randint(1, layers))
-        states = by_cross_attention
-    trained(draw, weights)
+    weights = trained(draw, CrossWeights(lm.decoder, places, draw.randint(1, layers)))
     windows = Windows(draw.choice((16, 32, 64)))
     ids = random_ids(draw, max(66, random_length(draw, windows.interval)))
     # without the last window of some, as where the last token needs no neighbours
@@ -383,7 +228,7 @@ def test_the_pass_that_retrofit_trains_is_the_plain_one(seed, mode):
         found[0] = [random_ids(draw, 5)]
     nll = weights.nll(lm.decoder, ids, found, windows)
     own = lm.decoder.weights
-    x = tiny_models.norm(own.norm, states(lm, weights, ids, found, windows))
+    x = tiny_models.norm(own.norm, by_cross_attention(lm, weights, ids, found, windows))
     logits = x[CHUNK - 1 : -1] @ own.head.weight.mT
     expected = F.cross_entropy(logits, torch.tensor(ids[CHUNK:]), reduction="none")
     torch.testing.assert_close(nll, expected, **TOLERANCE)

@@ -2,8 +2,6 @@
 under each.
 """
 
-from typing import Any
-
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
@@ -18,7 +16,7 @@ YARN = {"rope_type": "yarn", "rope_theta": 777.0, "factor": 4.0, **ORIGINAL}
 LONGROPE = {"rope_type": "longrope", **FACTORS, **ORIGINAL}
 PLAIN = {"rope_type": "default", "rope_theta": 777.0}
 LLAMA3 = tiny.LLAMA3 | {"rope_theta": 5000.0}
-STATED: dict[str, dict[str, Any]] = {  # keys of config.json
+STATED = {  # keys of config.json
     "theta": {"rope_theta": 777.0},
     "theta in the parameters goes first": {"rope_parameters": PLAIN, "rope_theta": 10000.0},
     "scaling goes first": {

@@ -3,7 +3,6 @@ they turn up.
 """
 
 import json
-from typing import Any
 
 import pytest
 
@@ -22,7 +21,7 @@ LONG = "x" * 5000
 NUL = "a\0b"
 HALF = "\ud800"
 NOBODY = "~no-such-user/model"
-EXPERIMENT: dict[str, Any] = {
+EXPERIMENT = {
     "run": "small",
     "models": {"m": {"source": "smollm2-135m-instruct"}},
     "datasets": {"nq_open": {}},

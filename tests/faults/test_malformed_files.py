@@ -17,7 +17,7 @@ import yaml
 
 import damage
 from archives import tarred, zipped
-from damage import Damage, Reader, damaged, damaged_document, damaged_lines, survives
+from damage import Reader, damaged, damaged_document, damaged_lines, survives
 from ragauge.assets import archive, store
 from ragauge.datasets.base import loader
 from ragauge.datasets.base.examples import read_examples, write_examples
@@ -30,7 +30,7 @@ from ragauge.testing import write_checkpoint, write_questions
 from written_records import KEYS, answered, run
 
 Make = Callable[[Path], Reader]
-READERS: dict[str, Make] = {}
+READERS = {}
 
 
 def reader(make):
@@ -121,7 +121,7 @@ EXPORT = (
     f"<text>'''Paris''' has [[bridge]]s. == Bridges == {'There are many bridges. ' * 200}</text>"
     "</revision></page></mediawiki>"
 )
-CORPORA: dict[str, bytes] = {
+CORPORA = {
     "c4.jsonl": b'{"text": "Paris has bridges.", "title": "Paris"}\n{"text": "Rome, too."}\n',
     "articles.txt.gz": gzip.compress(b"Paris has bridges.\n\nRome, too.\n"),
     "text.bz2": bz2.compress(EXPORT.encode()),
@@ -132,7 +132,7 @@ CORPORA: dict[str, bytes] = {
 def test_corpora(name, tmp_path):
     path = tmp_path / name
     path.write_bytes(CORPORA[name])
-    inner: Damage = damaged
+    inner = damaged
     if name == "text.bz2":  # whole as an archive, damaged in what it holds
         inner = lambda _: damaged(EXPORT.encode()).map(bz2.compress)  # noqa: E731
     survives(Reader(path, lambda: list(Corpus((str(path),)).documents(ShardShare())), inner))

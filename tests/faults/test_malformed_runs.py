@@ -122,7 +122,7 @@ def test_requests(server):
 
 def test_replies_of_an_endpoint():
     whole = says("Which city has two bridges?").body
-    replies: list[Reply] = []
+    replies = []
 
     @settings(max_examples=60, **SETTINGS)
     @given(damaged_document(whole))

@@ -138,7 +138,7 @@ def _openelm(hub, repository):
     per_layer = ("num_query_heads", "num_kv_heads", "ffn_multipliers")
     head_dim = config["head_dim"]
     layers = zip(*(config[key] for key in per_layer), strict=True)
-    shapes: Shapes = {
+    shapes = {
         "transformer.token_embeddings.weight": (LLAMA_ROWS, WIDTH),
         "transformer.norm.weight": (WIDTH,),
     }

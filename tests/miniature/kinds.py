@@ -17,7 +17,7 @@ def laid_over(files):
     """
     from snakemake.utils import update_config
 
-    merged: dict[str, Any] = {}
+    merged = {}
     for file in files:
         update_config(merged, yaml.safe_load(file.read_text(encoding="utf-8")))
     return merged

@@ -32,7 +32,7 @@ def sentence(draw):
 
 def prose(draw, words, paragraph=90):
     """Paragraphs of sentences, at least `words` words in all."""
-    paragraphs: list[str] = []
+    paragraphs = []
     while sum(len(p.split()) for p in paragraphs) < words:
         sentences = [sentence(draw)]
         while sum(len(s.split()) for s in sentences) < min(paragraph, words):

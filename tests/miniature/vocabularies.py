@@ -3,7 +3,6 @@
 """
 
 import json
-from typing import Any
 
 from miniature.texts import WORDS
 
@@ -74,7 +73,7 @@ def write_llama(folder, *, fast=False, pad=False, template=False):
     if fast:
         _llama_fast().save(str(folder / "tokenizer.json"))
     special = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
-    settings: dict[str, Any] = {
+    settings = {
         "tokenizer_class": "LlamaTokenizer",
         "add_bos_token": True,
         "add_eos_token": False,

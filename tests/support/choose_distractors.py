@@ -45,7 +45,7 @@ def choose(questions, corpus, embeddings, encode):
     for question in questions:
         gold = corpus.gold(question)
         queries = [question.question, *question.bridge[:1]]
-        orders = list[list[int]]()
+        orders = []
         for scores, embedding in zip(lexical.scores(queries), encode(queries), strict=True):
             cosines = np.round(embeddings @ embedding, 4)
             orders += [_descending(scores)[: np.count_nonzero(scores)], _descending(cosines)]
@@ -66,8 +66,7 @@ def in_turns(orders, excluded, count):
 
 
 def _descending(scores):
-    order: list[int] = np.argsort(-scores, kind="stable").tolist()
-    return order
+    return np.argsort(-scores, kind="stable").tolist()
 
 
 def main():

@@ -47,7 +47,7 @@ FOREIGN = (
     b"version https://git-lfs",
     b"1e999",
 )
-VALUES: tuple[Any, ...] = (
+VALUES = (
     None,
     True,
     0,
@@ -200,7 +200,7 @@ providers.AVAILABLE_PROVIDERS["repeatable"] = f"{__name__}.{Repeatable.__name__}
 
 Damage = Callable[[bytes], st.SearchStrategy[bytes]]
 
-SETTINGS: dict[str, Any] = {
+SETTINGS = {
     "deadline": None,
     "derandomize": True,
     "backend": "repeatable",

@@ -28,7 +28,7 @@ def says(text):
 
 def streams(*pieces, done=True, **usage):
     """A streamed chat completion in these pieces; `done=False`: torn before its end."""
-    choices: list[dict[str, Any]] = [{"delta": {"role": "assistant", "content": None}}]
+    choices = [{"delta": {"role": "assistant", "content": None}}]
     choices += [{"delta": {"content": piece}, "text": piece} for piece in pieces]
     choices += [{"delta": {}, "finish_reason": "stop"}] if done else []
     events = [json.dumps({"choices": [choice]}) for choice in choices]

@@ -108,9 +108,7 @@ def write_sentencepiece(writer):
 def tensor_sizes(architecture, d, ffn):
     block = {"attn_q": (d, d), "attn_k": (d // 2, d), "attn_v": (d // 2, d), "attn_output": (d, d)}
     block |= {"ffn_gate": (ffn, d), "ffn_up": (ffn, d), "ffn_down": (d, ffn)}
-    sizes: dict[str, tuple[int, ...]] = {
-        f"blk.0.{name}.weight": size for name, size in block.items()
-    }
+    sizes = {f"blk.0.{name}.weight": size for name, size in block.items()}
     sizes |= {f"blk.0.{name}.weight": (d,) for name in ("attn_norm", "ffn_norm")}
     if architecture == "qwen2":
         sizes |= {f"blk.0.{name}.bias": block[name][:1] for name in ("attn_q", "attn_k", "attn_v")}

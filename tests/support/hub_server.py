@@ -39,9 +39,9 @@ class Hub(ThreadingHTTPServer):
             "org/bare": BARE,
             "org/empty": {"config.json": b"{}"},
         }
-        self.gated: set[str] = set()
+        self.gated = set()
         self.lies = False  # about the hashes of large files
-        self.sent: list[str] = []
+        self.sent = []
 
     def sha256(self, body):
         return hashlib.sha256(body + b"other" * self.lies).hexdigest()
@@ -85,7 +85,7 @@ class Handler(Quiet, BaseHTTPRequestHandler):
             )
 
     def _entry(self, name, body):
-        entry: dict[str, object] = {
+        entry = {
             "type": "file",
             "path": name,
             "size": len(body),

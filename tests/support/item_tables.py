@@ -4,16 +4,14 @@ from matplotlib.text import Text
 
 from ragauge import registry
 from ragauge.config.loading import parse
-from ragauge.results.cells import Table
 from ragauge.results.runs import Runs, unconfigured
 
 
 def table(item, folder, config=None):
     """The table of an item from a folder of results, and from a configuration as its file holds it."""
-    found: Table = registry.module("item", item).table(
+    return registry.module("item", item).table(
         Runs(folder, parse(config, "t.yaml") if config else unconfigured())
     )
-    return found
 
 
 def line(frame, **keys):

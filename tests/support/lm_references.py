@@ -3,13 +3,10 @@ either library.
 """
 
 import json
-from collections.abc import Callable
-from typing import Any
 
 import torch
 import transformers
 from safetensors.torch import save_file
-from torch import Tensor
 
 from ragauge.engines.checkpoint import read_shape, read_weights
 from ragauge.engines.decoder import Decoder
@@ -19,7 +16,7 @@ from ragauge.engines.spans import Row, Span
 
 VOCAB = 97
 CONTEXT = 2048
-ROPE: dict[str, Any] = {
+ROPE = {
     "vocab_size": VOCAB,
     "hidden_size": 32,
     "intermediate_size": 48,
@@ -28,14 +25,14 @@ ROPE: dict[str, Any] = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
-BLOOM: dict[str, Any] = {
+BLOOM = {
     "vocab_size": VOCAB,
     "hidden_size": 48,
     "n_layer": 2,
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
-MPT: dict[str, Any] = {
+MPT = {
     "vocab_size": VOCAB,
     "d_model": 48,
     "n_layers": 2,
@@ -48,7 +45,7 @@ DIM = 8
 HEADS = (4, 6)
 KV_HEADS = (2, 3)
 FFN = (32, 64)
-OPENELM: dict[str, Any] = {
+OPENELM = {
     "model_type": "openelm",
     "vocab_size": VOCAB,
     "model_dim": WIDTH,
@@ -87,7 +84,7 @@ LLAMA3 = {
 MILLION = {"rope_type": "default", "rope_theta": 1e6}
 WINDOW = {"use_sliding_window": True}
 LAYER_TYPES = ["sliding_attention", "full_attention"]
-GEMMA: dict[str, Any] = {
+GEMMA = {
     "num_hidden_layers": 3, "sliding_window_pattern": 2, "sliding_window": 8, "head_dim": 16,
     "query_pre_attn_scalar": 24,
 }  # fmt: skip
@@ -107,7 +104,7 @@ GRANITE = {
     "residual_multiplier": 0.4,
     "logits_scaling": 2.5,
 }
-CONFIGS: dict[str, Callable[[], Any]] = {
+CONFIGS = {
     "llama": rope("Llama", 4),
     "llama_gqa_tied": rope("Llama", 2, tie_word_embeddings=True),
     "llama_biases": rope("Llama", 1, attention_bias=True, mlp_bias=True),
@@ -174,7 +171,7 @@ def build(name, **changes):
 
 def openelm_tensors():
     """Random tensors by the names of OpenELM's checkpoints."""
-    sizes: dict[str, tuple[int, ...]] = {
+    sizes = {
         "transformer.token_embeddings.weight": (VOCAB, WIDTH),
         "transformer.norm.weight": (WIDTH,),
     }
@@ -232,8 +229,7 @@ def row(ids, start=0.0, past=(), step=1.0):
 @torch.no_grad()
 def reference_logits(model, ids):
     """transformers' logits of a plain prompt: (token, vocab)."""
-    logits: Tensor = model(torch.tensor([ids]), use_cache=False).logits[0]
-    return logits
+    return model(torch.tensor([ids]), use_cache=False).logits[0]
 
 
 @torch.inference_mode()
@@ -257,5 +253,4 @@ def all_logits(lm, ids, positions=None, chunk=10**9):
 def hidden(lm, cache, rows):
     """Hidden states of all new tokens of one pass, packed: (token, d_model)."""
     piece = Reading(lm.decoder, cache, rows, CallOptions()).request(rows, range(len(rows)))
-    states: Tensor = lm.decoder.weights.norm(lm.decoder.read(piece.x, [piece.part]))
-    return states
+    return lm.decoder.weights.norm(lm.decoder.read(piece.x, [piece.part]))

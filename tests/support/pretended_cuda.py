@@ -11,7 +11,7 @@ import threading
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 import torch
@@ -63,7 +63,7 @@ class Pretended(Tensor):
         }
         # a view of a tensor that was made outside must be one that was
         with torch.inference_mode(False):
-            made: Pretended = Tensor._make_wrapper_subclass(cls, values.shape, device=INNER, **like)  # type: ignore[attr-defined]
+            made = Tensor._make_wrapper_subclass(cls, values.shape, device=INNER, **like)  # type: ignore[attr-defined]
         made.values = values
         return made
 
@@ -128,7 +128,7 @@ class Graph:
     guards_others: ClassVar[bool] = False  # whether other threads may not ask for memory meanwhile
 
     def __init__(self):
-        self.operators: list[tuple[Any, Any, Any, Any]] = []
+        self.operators = []
 
     def replay(self):
         with _disable_current_modes():
@@ -265,7 +265,7 @@ def pretended():
         return
     stream = SimpleNamespace(wait_stream=lambda other: None, synchronize=lambda: None)
     nothing = ("_lazy_init", "set_device", "empty_cache")
-    stubs: dict[str, Any] = {
+    stubs = {
         **dict.fromkeys(nothing, lambda *_, **__: None),
         **dict.fromkeys(("memory_reserved", "memory_allocated", "current_device"), lambda *_: 0),
         **dict.fromkeys(("is_available", "is_bf16_supported"), lambda *_, **__: True),

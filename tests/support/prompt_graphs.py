@@ -7,7 +7,7 @@ from ragauge.methods.prompts import Name, PromptGraph, unit_segment
 
 def generations(graph):
     """Segments by depth: those of one generation do not see each other and can be read in one call."""
-    depth: dict[Name, int] = {}
+    depth = {}
     for segment in graph:
         depth[segment.name] = 1 + max((depth[p] for p in segment.parents), default=-1)
     return [[n for n in depth if depth[n] == d] for d in sorted(set(depth.values()))]

@@ -8,10 +8,11 @@ import time
 import numpy as np
 import torch
 
+from ragauge.pipelines import pipeline
 from ragauge.pipelines.database.chunking import build_shard, gather, mark
 from ragauge.pipelines.decoding import read_through
 from ragauge.pipelines.modes._cross_attention import CrossWeights
-from ragauge.pipelines.retrieval.retriever import About, Neighbours, Query
+from ragauge.pipelines.retrieval.retriever import About, Neighbours
 from ragauge.pipelines.retrieval.settings import DatabaseSettings
 from ragauge.pipelines.settings import PipelineSettings
 from ragauge.pipelines.sizes import Sizes
@@ -81,6 +82,22 @@ def specified(schedule, interval=CHUNK, task="perplexity", **changes):
     )
 
 
+def record_of(pipe, text):
+    """Return the record of one sequence by one pipeline."""
+    steps = pipe.steps(text)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
+def run_alone(load, texts, specification, out):
+    """Run one pipeline, which `load` returns; returns the file of its records."""
+    pipeline.in_turns([pipeline.run(load, texts, specification, out)])
+    return out
+
+
 class ExactRetriever:
     """The chunks that share most tokens with the query, place by place; ties go to the first chunk.
 
@@ -88,7 +105,7 @@ class ExactRetriever:
     """
 
     def __init__(self, documents, delay_s=0.0, part=0, of=1):
-        self.delay_s, self.queries, self.fails_at = delay_s, list[Query](), -1
+        self.delay_s, self.queries, self.fails_at = delay_s, [], -1
         self.chunks = [
             (number, start)
             for number, text in enumerate(documents)

@@ -7,10 +7,8 @@ It works on a checkpoint's tensors by their released names and on the settings o
 import json
 import math
 import shutil
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from ragauge.assets import resolver
 from ragauge.cli._main import main
@@ -22,7 +20,7 @@ CHUNK = 64
 NEIGHBOUR = 128
 MIXED = "multi_head_attention"
 BIAS = f"{MIXED}.positional_bias.relative_attention_bias.weight"
-SETTINGS: dict[str, Any] = {
+SETTINGS = {
     "num_embeddings": 260,
     "pad_token_idx": 0,
     "chunk_size": CHUNK,
@@ -50,7 +48,7 @@ def released_state(settings=SETTINGS, seed=0):
     """Random tensors by their released names."""
     made = torch.Generator().manual_seed(seed)
     decoder, encoder = (settings[f"{side}_hidden_dim"] for side in ("dec", "enc"))
-    shapes: dict[str, tuple[int, ...]] = {
+    shapes = {
         "base.dec_embs.weight": (settings["num_embeddings"], decoder),
         "base.encoder.enc_embs.weight": (settings["num_embeddings"], encoder),
         "base.final_layer_norm.scale": (decoder,),
@@ -159,7 +157,7 @@ class Released:
         settings = self.settings
         x = self.state["base.dec_embs.weight"][torch.tensor(list(ids))]
         causal = torch.ones(len(ids), len(ids)).tril()
-        memories: list[Tensor] = []
+        memories = []
         # (neighbour, 128)
         real = [torch.tensor([_padded(text) for text in texts]) != 0 for texts in found]
         for layer in range(settings["dec_num_layers"]):

@@ -10,7 +10,7 @@ class ScriptedChat(Chat):
         self.replying = replies
         self.name = name
         self.opens = opens
-        self.requests, self.cues = list[str](), list[str]()
+        self.requests, self.cues = [], []
 
     def replies(self, requests, max_tokens, cue="", instruction=""):
         self.requests += requests

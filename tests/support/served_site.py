@@ -4,12 +4,9 @@ import hashlib
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TypeVar
 
 BODY = bytes(range(256)) * 4000  # about 1 MB
 SHA256 = hashlib.sha256(BODY).hexdigest()
-
-AnyServer = TypeVar("AnyServer", bound=ThreadingHTTPServer)
 
 
 class Quiet:
@@ -30,11 +27,11 @@ class Site(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.body = BODY
         self.etag = '"one"'
-        self.cut: list[int] = []  # bytes after which the next replies end early
-        self.failures: list[int] = []  # status codes of the next replies
+        self.cut = []  # bytes after which the next replies end early
+        self.failures = []  # status codes of the next replies
         self.ranges = True
         self.length = True
-        self.asked: list[str | None] = []  # the Range header of each request
+        self.asked = []  # the Range header of each request
 
     def url(self, name="file.bin"):
         return f"http://127.0.0.1:{self.server_port}/{name}"

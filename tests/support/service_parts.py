@@ -11,8 +11,6 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -47,7 +45,7 @@ class Toy:
         self.lists = ((self.vectors[:, None] - self.centroids) ** 2).sum(-1).argmin(1)
         self.documents = np.arange(chunks) // 5
         self.held = np.arange(chunks) % of == part
-        self.searched: list[str | None] = []
+        self.searched = []
 
     def search(self, queries):
         self.searched += [query.text for query in queries]
@@ -156,14 +154,12 @@ def queries(count=12):
     draw = np.random.default_rng(1)
     made = []
     for i in range(count):
-        content: dict[str, Any] = (
+        content = (
             {"text": f"question {i}"}
             if i % 3 == 0
             else {"tokens": draw.integers(1, 250, 9).tolist()}
         )
-        nprobe: dict[str, Any] = [{}, {"nprobe": 1 + i % LISTS}, {"budget_s": 0.02 * (1 + i)}][
-            i % 3
-        ]
+        nprobe = [{}, {"nprobe": 1 + i % LISTS}, {"budget_s": 0.02 * (1 + i)}][i % 3]
         made.append(Query(**content, **nprobe, k=1 + i % 5, continuation=i % 3))
     return made
 
@@ -205,11 +201,7 @@ def main():
     parser.add_argument("--while-stdin-open", action="store_true")
     args = parser.parse_args()
     running = server(Toy(part=args.part, of=args.of), port=args.port, detokenize=spelled)
-
-    def reload():
-        running.loaded = loaded(Toy(part=1, of=2), replace(ABOUT, index="another"), spelled)
-
-    serve(running, args.grace, while_stdin_open=args.while_stdin_open, reload=reload)
+    serve(running, args.grace, while_stdin_open=args.while_stdin_open)
 
 
 if __name__ == "__main__":

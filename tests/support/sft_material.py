@@ -2,7 +2,6 @@
 
 import json
 import random
-from typing import Any
 
 from ragauge.methods.evidence.chat import Chat
 from ragauge.testing import write_checkpoint
@@ -74,7 +73,7 @@ def settings(folder, **changes):
     if not (folder / "model").exists():
         write_checkpoint(folder / "model")
         write_corpus(folder / "corpus.jsonl")
-    given: dict[str, Any] = {
+    given = {
         "model": str(folder / "model"),
         "corpora": [str(folder / "corpus.jsonl")],
         "min_characters": 1000,

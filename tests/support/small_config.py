@@ -1,10 +1,8 @@
 """The smallest configuration with a database, for tests of its sections."""
 
-from typing import Any
-
 from ragauge.config import loading
 
-BASE: dict[str, Any] = {
+BASE = {
     "run": "x",
     "models": {"smollm2-135m-instruct": {}},
     "datasets": {"wiki_single": {}},

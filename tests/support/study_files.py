@@ -16,7 +16,6 @@ MAIN = f"{OFFICE}/wordprocessingml/2006/main"
 IMAGE = "<< /Type /XObject /Subtype /Image /Width 1 /Height 1 /ColorSpace /DeviceGray /BitsPerComponent 8 /Length 1 >>"
 IMAGE += "\nstream\n0\nendstream"
 FORM = "/Type /XObject /Subtype /Form /BBox [0 0 595 842] /Resources << /Font << /F1 3 0 R >> >>"
-Placed = tuple[float, float, str]  # points from the left, points from the bottom, a text
 
 
 def study_arguments(sources, answer="Assam"):
@@ -107,8 +106,18 @@ def row(*cells):
     return "<w:tr>" + "".join(f"<w:tc>{paragraph(cell)}</w:tc>" for cell in cells) + "</w:tr>"
 
 
-def docx(*blocks, declared="", title=""):
-    """A Word document of paragraphs and tables; `declared` stands before its root element."""
+STRICT = {
+    MAIN: "http://purl.oclc.org/ooxml/wordprocessingml/main",
+    f"{OFFICE}/officeDocument/2006/math": "http://purl.oclc.org/ooxml/officeDocument/math",
+    f"{OFFICE}/officeDocument/2006/relationships": "http://purl.oclc.org/ooxml/officeDocument/relationships",
+}
+
+
+def docx(*blocks, declared="", title="", parts=(), is_strict=False):
+    """A Word document of paragraphs and tables; `declared` stands before its root element, and
+    `parts` are more of its files, or others.
+    """
+    more = dict(parts)
     relations = f'<Relationships xmlns="{OFFICE}/package/2006/relationships">{{}}</Relationships>'
     relation = f'<Relationship Id="r1" Type="{OFFICE}/officeDocument/2006/relationships/{{}}" Target="{{}}"/>'
     kind = "application/vnd.openxmlformats-officedocument.wordprocessingml"
@@ -133,6 +142,7 @@ def docx(*blocks, declared="", title=""):
         "_rels/.rels": relations.format(relation.format("officeDocument", "word/document.xml")),
         "word/_rels/document.xml.rels": relations.format(
             relation.format("numbering", "numbering.xml")
+            + (relation.replace("r1", "r2").format("styles", "styles.xml") if more else "")
         ),
         "word/numbering.xml": f'<w:numbering xmlns:w="{MAIN}">{lists}</w:numbering>',
         "word/document.xml": f'{declared}<w:document xmlns:w="{MAIN}"><w:body>{"".join(blocks)}</w:body></w:document>',
@@ -140,6 +150,8 @@ def docx(*blocks, declared="", title=""):
     }
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as package:
-        for name, content in parts.items():
+        for name, content in (parts | more).items():
+            for transitional, strict in STRICT.items() if is_strict else ():
+                content = content.replace(transitional, strict)
             package.writestr(name, content)
     return made.getvalue()

@@ -1,7 +1,6 @@
 """A small invented results folder of CFIC's kind. Test-only: no number in it was measured."""
 
 import json
-from typing import Any
 
 from ragauge.cost.trace import Call
 from ragauge.io.records import Record
@@ -102,7 +101,7 @@ def _timed(name, trial, stages):
 
 
 def _record(place, ok, found, method, options, dataset):
-    common: dict[str, Any] = {
+    common = {
         "key": f"q{place}",
         "question": "When?",
         "answers": ["1821"],
@@ -132,7 +131,7 @@ def _evidence(method, found):
     if method == "closed_book":
         return None
     start, stop = (0, len(DOCUMENT)) if method == "full_article" else FOUND if found else ELSEWHERE
-    pieces: list[dict[str, Any]] = [
+    pieces = [
         {
             "document": 0,
             "start": start,

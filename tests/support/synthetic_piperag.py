@@ -1,7 +1,6 @@
 """A small invented results folder of PipeRAG's kind. Test-only: no number in it was measured."""
 
 import math
-from typing import Any
 
 from ragauge.cost.trace import Call
 from ragauge.io.records import SequenceRecord
@@ -137,7 +136,7 @@ def _record(
     lists,
     load_share,
 ):
-    base: dict[str, Any] = {
+    base = {
         "key": f"{place}:Article#0",
         "document": place,
         "tokens": settings.tokens,

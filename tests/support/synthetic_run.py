@@ -4,7 +4,6 @@ tests reads it.
 
 import json
 from dataclasses import asdict
-from typing import Any
 
 from ragauge.cost.trace import Call
 from ragauge.io.records import Record
@@ -189,7 +188,7 @@ def write_load(
         level = LoadLevel(variant=variant, rate=1.0, summary=summary, requests=found)
         levels.append(level.to_json())
     protocol = {"dataset": dataset, "new_tokens": 10, "dtype": "bfloat16", "device": "cpu"}
-    protocol |= {"documents": "ready", "target_first_token_s": 1.0}
+    protocol |= {"state": "documents", "target_first_token_s": 1.0}
     write_protocol(folder / "load", protocol, model, **{"levels": levels, **more})
 
 
@@ -276,7 +275,7 @@ def _record(
     kept,
     documents,
 ):
-    common: dict[str, Any] = {
+    common = {
         "key": f"q{place}",
         "question": "Which?",
         "answers": ["Paris"],

@@ -10,7 +10,6 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -98,7 +97,7 @@ def start(
     preloaded ones.
     """
     assert program is not None
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     path = f"{INSTALLED}{os.pathsep}{os.environ.get('PATH', '')}"  # jobs call `ragauge` by its name
     env = (
         commands.environment() if commands else {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}

@@ -2,11 +2,9 @@
 
 import json
 import re
-from collections.abc import Callable
 
 import pytest
 
-import tiny_database
 from ragauge.testing import write_checkpoint, write_questions
 
 pytestmark = pytest.mark.slow
@@ -21,13 +19,6 @@ import quick_machine
 quick_machine.shorten()
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
-CONFIG = """\
-run: t
-models: {{smollm2-360m: {{}}}}
-databases: {{d: {{corpus: {corpus}, indexes: {{i: {{}}}}}}}}
-items: []
-"""
-Benchmark = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
@@ -125,19 +116,3 @@ def test_gpu_runs_on_a_processor_too(benchmark, model):
         "gpu_decode_roofline",
         "gpu_prefill_rate",
     }
-
-
-def test_builds_are_planned_from_the_table_of_scale(benchmark, model, encoder, tmp_path):
-    corpus = tiny_database.write_corpus(tmp_path / "c.jsonl")
-    config = tmp_path / "config.yaml"
-    out = tmp_path / "scale.csv"
-    database = f"--set tokenizer={model} --set encoder={encoder} --set engine=torch"
-    index = "--set-index nlist=2 --set-index pq_bytes=4 --set-index iterations=2"
-    options = f"{out} --corpus {corpus} --times 1 {database} {index}".split()
-    benchmark("scale.py", *options, threads=False)
-    config.write_text(CONFIG.format(corpus=corpus))
-    planned = f"{config} {out} --chunks 1000 --json".split()
-    plan = json.loads(benchmark("builds.py", *planned, threads=False))["d"]
-    steps = ["chunks", "mark", "gather", "embed", "train i", "add i", "merge i"]
-    assert [step["step"] for step in plan] == steps
-    assert all(step["job_hours"] > 0 and step["job_gb"] > 0.01 for step in plan)

@@ -100,29 +100,6 @@ def test_a_mistake_is_one_line(
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.slow
-def test_it_runs_with_the_settings_of_the_other_workflow(deploy, tmp_path, preloaded):
-    """The configuration is below a key of its own, a rule is changed, and there is an `onstart`
-    already.
-    """
-    write_checkpoint(tmp_path / "model")
-    write_questions(tmp_path / "few.jsonl", count=1)
-    experiment = yaml.safe_load(EXPERIMENT.format(folder=tmp_path))
-    folder = deploy(
-        experiment=experiment,
-        config='config["rag"]',
-        before='onstart:\n    shell("touch begun")\n',
-        named=" as rag_*",
-        after="\nuse rule answers from ragauge as rag_answers with:\n    priority: 7\n",
-    )
-    run(folder, "--cores", "2", commands=preloaded)
-    assert (folder / "begun").exists()
-    assert (folder / "results/within/config.yaml").is_file()
-    assert (folder / "results/within/answers/nq_open/tiny/naive.jsonl").is_file()
-    assert (folder / "reports/within/index.html").is_file()
-    assert "Nothing to be done" in run(folder, "-n", commands=preloaded)
-
-
 OWN_RULE = """
 rule plot:
     input: examples="results/one/data/{dataset}.jsonl"

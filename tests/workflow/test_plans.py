@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections.abc import Callable
 
 import pytest
 
@@ -15,7 +14,6 @@ from workflow_folder import Planned, configure, copy_workflow, needs_snakemake, 
 pytestmark = needs_snakemake
 
 
-Plan = Callable[..., Planned]
 FULL = ("--configfile", "configs/full.yaml")
 SMOKE = ("--configfile", "configs/ci/smoke.yaml")
 PAPER = ("--configfile", "configs/papers/paper.yaml", "configs/papers/servers.yaml")
@@ -26,9 +24,16 @@ ON_GPUS = (
     "models={smollm2-135m-instruct: {device: cuda}, smollm2-cfic: {device: cuda}}",
     "judge={methods: [cfic], model: smollm2-135m-instruct, device: cuda}",
     "pipelines={trained: {schedule: retro, task: generate, retrofit_minutes: 1.0}}",
-    "training={cfic: {device: cuda}}",
+    "training={cfic: {device: cuda, processes: 8}}",
 )
 LOCAL = ("all", "shards_cut")  # they run beside Snakemake itself, on no cluster
+
+
+def _pipelines(jobs, config):
+    """Count the pipelines of planned jobs."""
+    names = (rule.removeprefix("interleaved_") for rule in jobs if rule.startswith("interleaved_"))
+    in_turns = sum(len(config.interleaved(name)) for name in names)
+    return in_turns + jobs.get("pipeline", 0) + jobs.get("served_pipeline", 0)
 
 
 @pytest.mark.parametrize("experiment", [FULL, SMOKE, PAPER], ids=["full", "smoke", "paper"])
@@ -38,7 +43,7 @@ def test_an_experiment_plans_every_job_once(plan, checkout, experiment):
     assert jobs["answers"] == len(list(config.answers()))
     assert jobs["data"] == len(config.datasets)
     assert jobs["latency"] == len(list(config.measured("latency")))
-    assert jobs.get("pipeline", 0) + jobs.get("served_pipeline", 0) == len(config.pipelines)
+    assert _pipelines(jobs, config) == len(config.pipelines)
     assert jobs.get("staleness", 0) == len(config.staleness)
     assert {name: jobs.get(name, 0) for name in registry.names("item")} == {
         name: int(name in config.item_names()) for name in registry.names("item")
@@ -113,12 +118,6 @@ def test_a_paper_is_a_target(plan):
     assert "index_recall" not in jobs, "a recall that fails costs no table"
 
 
-def test_a_training_has_the_gpus_that_the_run_may_take(plan):
-    training = (*SMOKE, "--config", "training={cfic: {device: cuda, processes: 8}}")
-    assert "--gpus 8 " in plan(*training).output
-    assert "--gpus 1 " in plan("cfic_table_4", "--resources", "gpu=1", *training).output
-
-
 def test_every_job_says_its_memory_and_minutes(plan):
     jobs = [(rule, needs) for rule, needs in plan(*SMOKE).resources if rule not in LOCAL]
     assert len(jobs) > 50
@@ -126,9 +125,12 @@ def test_every_job_says_its_memory_and_minutes(plan):
 
 
 def test_jobs_of_models_ask_for_gpus_and_timed_ones_for_a_node(plan):
-    jobs = plan(*ON_GPUS).resources
+    planned = plan(*ON_GPUS)
+    assert "--gpus 8 " in planned.output
+    jobs = planned.resources
     on_gpus = {rule for rule, needs in jobs if needs.get("gpu", "0") != "0"}
     measured = {"latency", "load", "machine", "pipeline", "retrofit", "stream"}
+    measured.add("interleaved_no_retrieval_timed")
     assert on_gpus == {"answers", "judgements", "sft_train"} | measured
     alone = {rule for rule, needs in jobs if needs.get("slurm_extra") == "--exclusive"}
     assert alone == measured
@@ -162,8 +164,8 @@ def test_the_comparisons_of_the_next_run_are_planned(checkout, shared_data, plan
     config = load(checkout / name)
     assert jobs["answers"] == len(list(config.answers()))
     assert (jobs["latency"], jobs["stream"], jobs["sft_train"]) == (1, 1, 1)
-    assert jobs["pipeline"] == len(config.pipelines)
-    assert jobs["dataset_shortcuts"] == 1
+    assert _pipelines(jobs, config) == len(config.pipelines)
+    assert jobs["interleaved_timed_none"] == jobs["dataset_shortcuts"] == 1
 
 
 def test_files_in_place_of_others_are_noticed_though_they_are_older(

@@ -8,7 +8,6 @@ import shlex
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -77,7 +76,7 @@ def test_a_label_cannot_become_an_option(section):
     from ragauge.config import loading
     from ragauge.errors import UserError
 
-    data: dict[str, Any] = {"run": "small", "models": {"smollm2-135m-instruct": {}}}
+    data = {"run": "small", "models": {"smollm2-135m-instruct": {}}}
     data |= {"methods": {"naive": {}}, "datasets": {"nq_open": {}}}
     hostile = "--out" if section == "run" else {**data.get(section, {}), "--out": {}}
     with pytest.raises(UserError, match=r"small\.yaml: .*--out|small\.yaml: run: "):

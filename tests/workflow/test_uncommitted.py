@@ -15,7 +15,7 @@ def git(folder, *arguments):
     subprocess.run(["git", *settings, *arguments], cwd=folder, check=True, capture_output=True)
 
 
-def test_a_reference_run_of_uncommitted_code_is_refused(root, tmp_path, monkeypatch):
+def test_a_reference_run_of_uncommitted_code_is_refused(root, tmp_path, preloaded, monkeypatch):
     folder = copy_workflow(root, tmp_path)
     shutil.copytree(root / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "reports").mkdir()
@@ -33,7 +33,7 @@ def test_a_reference_run_of_uncommitted_code_is_refused(root, tmp_path, monkeypa
 
     def run(name):
         config = ("--configfile", f"{name}.yaml")
-        return snakemake(folder, made[name], "--cores", "1", *config)
+        return snakemake(folder, made[name], "--cores", "1", *config, commands=preloaded)
 
     changed = folder / "src/ragauge/text.py"
     changed.write_text(f"{changed.read_text()}\n# changed\n")

@@ -3,6 +3,8 @@
 Jobs that generate are timed, so each has the machine to itself.
 """
 
+from types import SimpleNamespace
+
 
 rule retrofit:
     """Train a frozen decoder to read neighbours, for a given wall-clock time, alone on the machine."""
@@ -88,6 +90,49 @@ rule pipeline:
     shell:
         "ragauge piperag run --config {params.config:q} --entry {wildcards.pipeline:q} --database {params.folder:q}"
         " {params.options:q} --out {output.records:q} 2>&1 | tee {log:q}"
+
+
+for labels in PLAN.pipelines.interleaved():
+    first, *_ = jobs = [SimpleNamespace(pipeline=label) for label in labels]
+
+    rule:
+        name:
+            f"interleaved_{first.pipeline}"
+        input:
+            database=PLAN.index_path(PATHS.gathered)(first),
+            index=[path for job in jobs if (path := PLAN.pipelines.index(job))],
+            model=PLAN.pipelines.decoder(first),
+            weights=PLAN.pipelines.weights(first),
+            adapters=PLAN.pipelines.adapters(first),
+            export=PLAN.pipelines.export(first),
+        output:
+            records=expand(f"{PATHS.pipeline}.jsonl", pipeline=labels),
+            meta=expand(f"{PATHS.pipeline}.meta.json", pipeline=labels),
+        log:
+            f"{PATHS.logs}/pipelines/{first.pipeline}.log",
+        conda:
+            ENVIRONMENT
+        threads: PLAN.cores
+        resources:
+            gpu=PLAN.pipelines.gpus(first),
+            mem_mb=grown(PLAN.pipelines.mem_mb(first, 1)),
+            runtime=PLAN.pipelines.runtime(first) * len(jobs),
+            slurm_extra=ALONE,
+        params:
+            config=PATHS.settings,
+            pipeline=first.pipeline,
+            specification=[PLAN.pipelines.specification(job) for job in jobs],
+            options=PLAN.pipelines.options(first),
+            folder=PLAN.index_path(PATHS.database)(first),
+            code=[PLAN.pipelines.code(job) for job in jobs],
+        shell:
+            "ragauge piperag run --config {params.config:q} --entry {params.pipeline:q} --database {params.folder:q}"
+            " {params.options:q} --out {output.records[0]:q} 2>&1 | tee {log:q}"
+
+    # What `snakemake --list-rules` shows.
+    getattr(
+        rules, f"interleaved_{first.pipeline}"
+    ).rule.docstring = "Time pipelines that differ in their schedule alone, in turns."
 
 
 rule staleness:

@@ -20,43 +20,24 @@ Tokenization = Literal["whole", "segments"]
 class Entry(BaseModel, extra="forbid", frozen=True):
     # "file": given by its source, so nobody said what it is
     kind: Literal["model", "encoder", "corpus", "file"]
-    source: str = Field(
-        description="hf:org/name, pypi:name==version, https://host/file or path:/folder"
-    )
-    places: tuple[str, ...] = Field(
-        (), description="where else the file with this sha256 is, tried in order"
-    )
-    sha256: Sha256 | None = Field(
-        None, description="hash of the downloaded file; of a hub's, of all files together"
-    )
-    revision: str | None = Field(None, description="commit, tag or branch of a hub repository")
-    members: tuple[str, ...] = Field(
-        (), description="patterns of the archive members that are unpacked"
-    )
-    use: str | None = Field(None, description="the member, a file or a folder, that the asset is")
-    tokenizer: str | None = Field(
-        None, description="hub repository of the tokenizer, where the checkpoint ships none"
-    )
-    form: Literal["retro"] | None = Field(
-        None, description="of a model that is no decoder: the form of pipelines"
-    )
-    template: Template | None = Field(None, description="how prompts are wrapped")
-    tokenization: Tokenization | None = Field(
-        None, description="how prompts are tokenised; default: whole"
-    )
-    query_prefix: str = Field(
-        "", description="text that an encoder was trained to see before a query"
-    )
-    text_prefix: str = Field(
-        "", description="text that an encoder was trained to see before a document"
-    )
-    width: int | None = Field(None, ge=1, description="dimensions of an encoder's vectors")
-    download_gb: float | None = Field(
-        None, gt=0, description="size of the download, where no model's shape gives it"
-    )
-    documents: int = Field(0, description="of a corpus, as the hub counts them; 0: not known")
-    document_bytes: int = Field(0, description="UTF-8 bytes of a mean document's text")
-    license: str | None = Field(None, description="as its publisher states it")
+    source: str  # hf:org/name, pypi:name==version, https://host/file or path:/folder
+    places: tuple[str, ...] = ()  # where else the file with this sha256 is, tried in order
+    sha256: Sha256 | None = None  # hash of the downloaded file; of a hub's, of all files together
+    revision: str | None = None  # commit, tag or branch of a hub repository
+    members: tuple[str, ...] = ()  # patterns of the archive members that are unpacked
+    use: str | None = None  # the member, a file or a folder, that the asset is
+    tokenizer: str | None = None  # hub repository of the tokenizer, where the checkpoint ships none
+    form: Literal["retro"] | None = None  # of a model that is no decoder: the form of pipelines
+    template: Template | None = None  # how prompts are wrapped
+    tokenization: Tokenization | None = None  # how prompts are tokenised; default: whole
+    query_prefix: str = ""  # text that an encoder was trained to see before a query
+    text_prefix: str = ""  # text that an encoder was trained to see before a document
+    width: int | None = Field(None, ge=1)  # dimensions of an encoder's vectors
+    # size of the download, where no model's shape gives it
+    download_gb: float | None = Field(None, gt=0)
+    documents: int = 0  # of a corpus, as the hub counts them; 0: not known
+    document_bytes: int = 0  # UTF-8 bytes of a mean document's text
+    license: str | None = None  # as its publisher states it
 
     @property
     def pin(self) -> Pin:

@@ -3,15 +3,26 @@ replayed trace.
 """
 
 import argparse
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
 from ragauge.cli import _timing
 from ragauge.config.protocols import LoadSettings
+from ragauge.errors import UserError
+
+OTHER_SPELLINGS = {
+    "--target-first-token": "target_first_token_s",
+    "--target-per-token": "target_per_token_s",
+    "--documents": "documents",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _timing.add_measured(parser, LoadSettings, {"methods", "dataset", "models", "threads"})
+    # short spellings, and that of earlier versions, whose successor the settings name
+    for option, key in OTHER_SPELLINGS.items():
+        parser.add_argument(option, dest=key, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -19,28 +30,36 @@ def run(args: argparse.Namespace) -> None:
     from ragauge.measure.protocols import load, served
 
     def levels(stated: dict[str, Any]) -> dict[str, Any]:
-        none: dict[str, Any] = {"rates": [], "clients": [], "speeds": []}
+        if "documents" in args:
+            stated["documents"] = args.documents
+        none: dict[str, Any] = {"rates": [], "clients": [], "speeds": [], "find": False}
         return {**none, **stated} if stated.keys() & none.keys() else stated
 
     settings, variants, model, _, questions, seed = _timing.read(
         args, LoadSettings, lambda config: config.load, levels
     )
     assert questions is not None  # `load` has no random weights
-    number = settings.warmup + settings.requests if settings.speeds else settings.prompts
-    if model.served:
-        with _timing.served_bench(args, model, questions, number, settings.new_tokens) as bench:
-            if settings.speeds:
-                bench = replace(
-                    bench, trace=timing.trace_of(questions, bench.prompts, bench.engine, settings)
-                )
-            result = served.measure_load(variants, bench, settings, seed)
-    else:
-        local = timing.bench_of_questions(
-            questions, number, model, settings.new_tokens, settings.threads
-        )
-        if settings.speeds:
-            local = replace(
-                local, trace=timing.trace_of(questions, local.prompts, local.lm, settings)
+    questions = replace(questions, turns=settings.turns)
+    number = settings.prompts * settings.turns
+    if settings.speeds:
+        number = settings.requests_of_level
+    measure: Any = served.measure_load if model.served else load.measure_load
+    with ExitStack() as stack:
+        bench: Any
+        if model.served:
+            if settings.state != LoadSettings.model_fields["state"].default:
+                problem = f"got {settings.state!r}, but what a server has read is its server_cache"
+                raise UserError(f"state: {problem}; state --server-cache cold, warm or found")
+            bench = stack.enter_context(
+                _timing.served_bench(args, model, questions, number, settings.new_tokens)
             )
-        result = load.measure_load(variants, local, settings, seed=seed)
+        else:
+            bench = timing.bench_of_questions(
+                questions, number, model, settings.new_tokens, settings.threads
+            )
+        if settings.speeds:
+            longest = bench.engine.max_context
+            trace = timing.trace_of(questions, bench.prompts, longest, settings)
+            bench = replace(bench, trace=trace)
+        result = measure(variants, bench, settings, seed=seed)
     _timing.write_result(args, result, result.levels, load.table(result))

@@ -103,7 +103,9 @@ def run(args: argparse.Namespace) -> None:
     if bool(args.index) + bool(args.server) + bool(args.server_file) > 1:
         raise UserError("give --index or --server, or --server-file, not several")
     config = options.configuration(args)
-    specification = _configured(args, config) if config else _stated(args)
+    specifications = _configured(args, config) if config else {args.out: _stated(args)}
+    # of several, which differ in their schedules alone, one that searches
+    specification = max(specifications.values(), key=lambda each: each.pipeline.queries_index)
     settings = specification.pipeline
     adapters = args.adapters or (Path(settings.adapters) if settings.adapters else None)
     decoder = specification.model_dump(include={"source", "dtype", "device"})
@@ -113,20 +115,23 @@ def run(args: argparse.Namespace) -> None:
         raise UserError(f"--{error}") from None
     options.check_adapters(adapters)
     servers = _servers(args, specification, config)
+    facts = None
     if servers.index:
         facts = read_index_facts(servers.index, specification.index if config else None)
-        searched = settings.model_copy(update={"nprobe": settings.nprobe or facts.nprobe})
-        specification = specification.model_copy(update={"index": facts, "pipeline": searched})
     # may measure dtypes: after all that is refused without a measurement
     allowed = ("float32",) if settings.engine == "onnx" else DTYPES
     dtype = with_dtype(ModelEntry(**decoder), recorded_dtype(args.out), allowed).dtype
-    specification = specification.model_copy(update={"dtype": dtype})
+    for out, each in specifications.items():
+        update: dict[str, Any] = {"dtype": dtype}
+        if facts and each.pipeline.queries_index:
+            nprobe = each.pipeline.nprobe or facts.nprobe
+            searched = each.pipeline.model_copy(update={"nprobe": nprobe})
+            update |= {"index": facts, "pipeline": searched}
+        specifications[out] = each.model_copy(update=update)
     weights = {"adapters": adapters, "exported": args.onnx}
     with options.ended_in_order():
-        out = job.run(
-            specification, args.database, servers, args.out, **weights, overwrite=args.overwrite
-        )
-    options.print_result(args, out, out=out)
+        job.run(specifications, args.database, servers, **weights, overwrite=args.overwrite)
+    options.print_result(args, args.out, out=args.out)
 
 
 def _stated(args: argparse.Namespace) -> PipelineSpecification:
@@ -150,8 +155,10 @@ def _stated(args: argparse.Namespace) -> PipelineSpecification:
     )
 
 
-def _configured(args: argparse.Namespace, config: Config) -> PipelineSpecification:
-    """Return the pipeline of a configuration, overridden by the options."""
+def _configured(args: argparse.Namespace, config: Config) -> dict[Path, PipelineSpecification]:
+    """Return the pipeline of a configuration, overridden by the options, with those that take turns
+    with it, whose records stand next to its own.
+    """
     label = options.label(config.pipelines, args.entry, "pipeline", f"{args.config}: pipelines")
     entry = config.pipelines[label]
     needs_adapters = bool(entry.retrofit_minutes)
@@ -165,8 +172,13 @@ def _configured(args: argparse.Namespace, config: Config) -> PipelineSpecificati
             raise UserError(f"--entry {label}: requires --{option}")
         if path is not None and not is_taken:
             raise UserError(f"--entry {label}: does not take --{option}")
-    values = entry.model_dump() | options.given(args, PipelineSettings)
-    return config.pipeline_specification(checked_options(PipelineSettings, values))
+    specifications = {}
+    for name in config.interleaved(label):
+        values = config.pipelines[name].model_dump() | options.given(args, PipelineSettings)
+        settings = checked_options(PipelineSettings, values)
+        out = args.out if name == label else args.out.with_name(f"{name}.jsonl")
+        specifications[out] = config.pipeline_specification(settings)
+    return specifications
 
 
 def _servers(

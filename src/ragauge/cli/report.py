@@ -1,4 +1,4 @@
-"""Write a run's page, a table or figure, its provenance, or an archive to cite."""
+"""Write a run's page, a table or figure, or its provenance."""
 
 import argparse
 from pathlib import Path
@@ -10,7 +10,6 @@ STEPS = {
     "page": "a self-contained page with figures, tables, records and recommendations",
     "item": "a table or figure of a paper, from the records of a run",
     "provenance": "the settings, data, code and machine behind a run, and the score of each question",
-    "crate": "an RO-Crate: a described archive to cite; nothing is sent anywhere",
 }
 
 
@@ -27,24 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             help="the run's configuration",
         )
         add("--results", type=Path, metavar="FOLDER", help="default: results/<run>")
-        if name == "crate":
-            add(
-                "--reports",
-                type=Path,
-                metavar="FOLDER",
-                help="the rendered run; default: reports/<run>",
-            )
-            add(
-                "--license",
-                metavar="SPDX",
-                help="licence of the files, such as CC-BY-4.0; default: not stated",
-            )
-        default = (
-            "a new folder, or one that this verb wrote"
-            if name == "crate"
-            else "default: reports/<run>"
-        )
-        add("--out", type=Path, required=name == "crate", metavar="FOLDER", help=default)
+        add("--out", type=Path, metavar="FOLDER", help="default: reports/<run>")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -56,22 +38,17 @@ def run(args: argparse.Namespace) -> None:
 
     config = loading.load(args.config)
     runs = Runs(args.results or Path("results", config.run), config)
-    reports = Path("reports", config.run)
-    if args.step == "crate":
-        from ragauge.report.page import crate
-
-        crate.write(runs, args.config, args.reports or reports, args.out, args.license)
-        written = [args.out]
-    elif args.step == "page":
+    out = args.out or Path("reports", config.run)
+    if args.step == "page":
         from ragauge.report.page import page
 
-        written = [page.write(runs, args.out or reports)]
+        written = [page.write(runs, out)]
         if args.config == Path(RunPaths(config.run).settings) and Path(RETRIEVAL).is_file():
             recommendation.print_recommended(Path(), config.run)  # of a study, in its folder
     elif args.step == "provenance":
-        written = [writing.write_provenance(runs, args.out or reports)]
+        written = [writing.write_provenance(runs, out)]
     else:
-        written = writing.render(args.item, runs, args.out or reports)
+        written = writing.render(args.item, runs, out)
     options.print_result(
         args, "\n".join(map(str, written)), out=written if args.step == "item" else written[0]
     )

@@ -1,5 +1,4 @@
-"""Serve an index, or a part of it, over gRPC until it is stopped (SIGTERM or SIGINT); SIGHUP opens
-the index again.
+"""Serve an index, or a part of it, over gRPC until it is stopped (SIGTERM or SIGINT).
 
 Prints `serving HOST:PORT` on standard output when it answers, and everything else on standard
 error.

@@ -58,6 +58,9 @@ def check(config: Config) -> None:
     _check_evaluation_labels(config)
     for label, pipeline in config.pipelines.items():
         _check_pipeline(config, pipeline, f"pipelines.{label}")
+        if pipeline.interleaved and len(config.interleaved(label)) < 2:
+            reason = "no other interleaved pipeline differs in its schedule alone"
+            raise UserError(f"pipelines.{label}.interleaved: {reason}")
     _check_scoring(config)
     for label, compared in config.staleness.items():
         check_source(compared.encoder, f"staleness.{label}.encoder", "encoder")

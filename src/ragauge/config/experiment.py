@@ -69,6 +69,13 @@ class Config(Sections):
     def pipeline_database(self, pipeline: PipelineSettings) -> str:
         return pipeline.database or next(iter(self.databases))
 
+    def interleaved(self, label: str) -> list[str]:
+        """Return the labels of the pipelines that take turns with one, itself among them."""
+        own = self.pipelines[label]
+        system = own.without_schedule
+        alike = [other for other, its in self.pipelines.items() if its.without_schedule == system]
+        return alike if own.interleaved else [label]
+
     def pipeline_specification(self, pipeline: PipelineSettings) -> PipelineSpecification:
         """Return what the records of a pipeline depend on, as far as the configuration says."""
         model = self.pipeline_model(pipeline)

@@ -101,8 +101,7 @@ class ModelEntry(Section):
     weights: Weights = Field(
         "full",
         description="storage of matrices: full, in the dtype; int8, multiplied with activations rounded to 8 bits for "
-        "each token; int8_weight_only, with activations as they are; int4, the blocks of a GGUF file as they are; "
-        "all but full: CPU only",
+        "each token; int4, the blocks of a GGUF file as they are; all but full: CPU only",
     )
     kv: CacheType = Field(
         "full", description="storage of keys and values: full, in the dtype; int8, on a CPU only"

@@ -1,6 +1,6 @@
 """Settings of the timing protocols: the sections `latency`, `load` and `stream`."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -21,6 +21,13 @@ MeasuredModels = Annotated[
 ]
 PositiveCount = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+SEARCH_LEVELS = 14  # of a search, about, of clients and of rates together
+ARRIVALS = ("rates", "clients", "find", "speeds")  # keys that say how requests arrive
+ALONE = {  # those of them that exclude the others before them, with the reason
+    "find": "a search chooses its rates and numbers of clients",
+    "speeds": "a trace has arrivals of its own",
+}
 
 
 class TimedSettings(Section):
@@ -49,6 +56,7 @@ class LatencySettings(TimedSettings):
     )
     trials: int = Field(TRIALS, ge=1, description="timed trials per variant")
     warmup: int = Field(WARMUP, ge=1, description="untimed trials per variant before them")
+    prompts: int = Field(3, ge=1, description="prompts that share the trials")
     new_tokens: int = Field(5, ge=1, description="tokens generated in a trial")
     more_new_tokens: list[PositiveCount] = Field([], description="further response lengths to time")
     answer_tokens: PositiveCount | Literal["median"] | None = Field(
@@ -82,17 +90,6 @@ class LatencySettings(TimedSettings):
         if tokens:
             load(tokens, where="")
         return tokens
-
-    @model_validator(mode="before")
-    @classmethod
-    def _check_documents(cls, stated: Any) -> Any:
-        if isinstance(stated, dict) and "documents" in stated:
-            raise SettingError(
-                "documents",
-                f"no longer a key, got {stated['documents']!r}; state `states: [documents, set, disk]` for cold, "
-                "`states: [documents, set]` for ready",
-            )
-        return stated
 
     @model_validator(mode="after")
     def _has_state(self) -> Self:
@@ -131,17 +128,41 @@ class LoadSettings(TimedSettings):
     speeds: list[Positive] = Field(
         [], description="speeds of a data set that is a trace: 2, in half of its time"
     )
+    find: bool = Field(
+        False,
+        description="search the highest number of clients and the highest rate at which the answers meet the targets",
+    )
+    attainment: float = Field(
+        0.95, gt=0, lt=1, description="share of the answers that meet the targets in a search"
+    )
     requests: int = Field(
         50, ge=1, description="requests at each rate, number of clients and speed"
     )
-    warmup: int = Field(5, ge=0, description="warm-up requests before them, which are not counted")
+    duration_s: Positive | None = Field(
+        None, description="seconds for which requests are sent; default: `requests`, however long"
+    )
+    warmup: Annotated[int, Field(ge=0)] | Literal["steady"] = Field(
+        5,
+        description="warm-up requests before them, which are not counted; steady: the first of them, until the time "
+        "of an answer is steady",
+    )
+    ramp_s: Seconds = Field(
+        0.0, description="seconds in which the load rises to each rate or number of clients"
+    )
+    turns: int = Field(1, ge=1, description="questions of a conversation, one after another")
+    thinking_s: Seconds = Field(
+        0.0, description="seconds between an answer and the next question of its client"
+    )
     new_tokens: int = Field(20, ge=1, description="tokens of each response, unless a trace says")
     prompts: int = Field(
-        3, ge=1, description="different questions, sent in turn; a trace has its own"
+        3,
+        ge=1,
+        description="different questions, or conversations of `turns` questions, sent in turn; a trace has its own",
     )
-    documents: Literal["ready", "computed"] = Field(
-        "ready",
-        description="ready: prepared when the question arrives; computed: prepared within each request",
+    state: State = Field(
+        "documents",
+        description="what was read before the question, as in the latency protocol: nothing, documents (each by "
+        "itself), set (this list in this order); of a server: server_cache",
     )
     store_gb: Positive = Field(
         1.0, description="size of the store in memory while a trace is replayed here"
@@ -161,19 +182,38 @@ class LoadSettings(TimedSettings):
 
     @property
     def requests_of_model(self) -> int:
-        """Requests to one model, those of the warm-up included."""
+        """Requests to one model, those of the warm-up included; of a search or a duration, as if
+        each of its levels had `requests`.
+        """
         levels = len(self.rates) + len(self.clients) + len(self.speeds)
-        return len(self.methods) * levels * (self.warmup + self.requests)
+        levels = SEARCH_LEVELS if self.find else levels
+        return len(self.methods) * levels * self.requests_of_level
+
+    @property
+    def requests_of_level(self) -> int:
+        """Requests of a level without a duration, those of a counted warm-up included."""
+        return self.requests + (0 if self.warmup == "steady" else self.warmup)
+
+    @property
+    def targets(self) -> dict[str, float | None]:
+        """Limits of a good answer by time, in seconds."""
+        return {"first_token_s": self.target_first_token_s, "per_token_s": self.target_per_token_s}
 
     @model_validator(mode="after")
     def _has_levels(self) -> Self:
-        if not (self.rates or self.clients or self.speeds):
-            problem = "neither rates nor clients are given, nor a trace's speeds"
+        chosen = [key for key in ARRIVALS if getattr(self, key)]
+        if not chosen:
+            problem = "neither rates nor clients are given, nor a trace's speeds, nor find"
             raise SettingError("rates", f"{problem}; for example rates 0.5,1 or clients 1,4")
-        if self.speeds and (self.rates or self.clients):
-            raise SettingError(
-                "speeds", "a trace has arrivals of its own; measure rates and clients by themselves"
-            )
+        if self.speeds:
+            shape = {"duration_s": self.duration_s, "ramp_s": self.ramp_s, "turns": self.turns > 1}
+            shape["thinking_s"] = self.thinking_s
+            chosen = [*filter(shape.get, shape), *chosen]
+        *others, last = chosen
+        if others and last in ALONE:
+            raise SettingError(last, f"{ALONE[last]}; leave out {', '.join(others)}")
+        if self.find and not self.target_first_token_s:
+            raise SettingError("find", "needs a longest wait; state target_first_token_s")
         return self
 
 

@@ -9,7 +9,7 @@ Dtype = Literal["float32", "bfloat16", "float16"]
 AnyDtype = Literal[Dtype, "auto"]  # auto: the fastest one of the machine
 Device = Literal["cpu", "cuda"]
 # of matrices; full: in the number type; int4: the blocks of a GGUF file
-Weights = Literal["full", "int8", "int8_weight_only", "int4"]
+Weights = Literal["full", "int8", "int4"]
 CacheType = Literal["full", "int8"]  # of cached keys and values
 Kernels = Literal["measured", "default"]  # of a CPU; default: torch's own
 AUTO: Literal["auto"] = "auto"

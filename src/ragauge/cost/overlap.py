@@ -59,19 +59,6 @@ def ideal_s(trace: Iterable[Call], retrieval: float = 1.0, generation: float = 1
     return sum(window.seconds for window in windows(trace, retrieval, generation))
 
 
-def parts_s(trace: Iterable[Call]) -> dict[str, float]:
-    """Seconds of a generation's parts: `retrieval_s` of all searches, hidden or not; `generation_s`
-    of everything but retrieval and the wait for it; `ahead_s` of reading prefetched neighbours
-    during generation; `waited_s`.
-    """
-    calls = list(trace)
-    sums = {
-        name: sum(getattr(w, name) for w in windows(calls))
-        for name in ("retrieval_s", "generation_s", "ahead_s")
-    }
-    return {**sums, "waited_s": waited_s(calls)}
-
-
 def waited_s(trace: Iterable[Call]) -> float:
     """Seconds in which generation stood still for a retrieval."""
     return sum(call.seconds or 0.0 for call in online(trace) if call.stage in (RETRIEVAL, WAIT))

@@ -17,19 +17,6 @@ MachineRates = Mapping[str, Any]
 # of measured seconds to a floor; below it, the machine's rates were measured wrong
 LEAST_RATIO = 0.95
 
-# PipeRAG's retrieval server: cores, memory and round trip by the paper (Appendix B); six channels
-# of DDR4-2933 and 64 FLOP a cycle and core at 3.5 GHz by the data sheets of its family.
-SERVERS: dict[str, MachineRates] = {
-    "xeon-8259cl": {
-        "name": "2 x Intel Xeon Platinum 8259CL",
-        "cores": 48,
-        "memory_bytes": 384e9,
-        "round_trip_s": 1e-3,  # to the machine of the decoder
-        "bandwidth_bytes_per_s": {"high": 2.816e11},
-        "matmul_flop_per_s": {"float32": {"high": 1.075e13}},
-    }
-}
-
 
 def call_bytes(call: Call, shape: Shape, dtype: object, answers: int = 1) -> int:
     """Bytes that a call must move, in so many answers side by side: weights once a step, keys and
@@ -95,7 +82,7 @@ def product_seconds(call: Call, shape: Shape, dtype: object, machine: MachineRat
     macs = flop.call_macs(call, shape)
     computed_in = precision(dtype)
     rate = matmul_rate(machine, computed_in.dtype)
-    if computed_in.weights not in ("int8", "int4") or call.macs is not None:
+    if computed_in.weights == "full" or call.macs is not None:
         return flop.FLOP_PER_MAC * macs / rate
     rows = zip(call.lengths, call.past, strict=True)
     attention = sum(

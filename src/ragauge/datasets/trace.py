@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ragauge.datasets.base.dataset import SEARCH_RESULTS, Dataset, Document, Example
-from ragauge.datasets.base.examples import trace_entry
+from ragauge.datasets.base.examples import as_turn, trace_entry
 from ragauge.errors import UserError
 from ragauge.io.jsonl import field, number, objects
 from ragauge.options import PositiveInt
@@ -69,11 +69,7 @@ class Trace(Dataset):
                 raise UserError(f"{path}:{example.key}: {problem}")
             last_s = arrival_s
             if conversation:
-                example = replace(
-                    example, question=history.get(conversation, "") + example.question
-                )
-                answer = "".join(f"\nAnswer: {text}" for text in example.answers)
-                history[conversation] = f"{example.question}{answer}\nQuestion: "
+                example, history[conversation] = as_turn(example, history.get(conversation, ""))
             yield example
 
     def _blocks(self, record: Mapping[str, Any], place: str) -> Iterator[Document]:

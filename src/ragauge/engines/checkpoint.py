@@ -128,9 +128,7 @@ def _read_blocks(folder: Path, dtype: torch.dtype) -> Weights:
     """The weights of a GGUF file, its matrices in the blocks of the file."""
     if not gguf_weights.is_converted(folder):
         reason = "are the blocks of a GGUF file, and this is none"
-        raise UserError(
-            f"{folder}: weights 'int4' {reason}; known here: full, int8, int8_weight_only"
-        )
+        raise UserError(f"{folder}: weights 'int4' {reason}; known here: full, int8")
     from ragauge.engines.blocks import BlockRows, block_linear
 
     path = folder / gguf_weights.FILE

@@ -12,18 +12,14 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from ragauge.engines.kernels import choice, compiled, operations
+from ragauge.engines.kernels import choice, compiled
 from ragauge.engines.kernels.choice import COMPILED
 from ragauge.engines.kernels.compiled import MOST_ROWS, ZERO_POINT, Matrix
 from ragauge.engines.quantization import MAX_INT8, MIN_MAGNITUDE, quantize
 from ragauge.engines.weights import Linear
 from ragauge.errors import UserError
 
-# beyond them, converting a matrix once costs less than multiplying with its integers
-FEW_TOKENS = 32
 QUANTIZED_ROWS = 2048  # at a time, for which quantizing takes copies in fp32
-# elements of a row that torch's weight-only product reads at one time; it reads no part of a vector
-VECTOR = 32
 # one number of tokens for each operation that kernels are chosen for
 SIZES = (1, MOST_ROWS, MOST_ROWS + 1)
 
@@ -48,7 +44,7 @@ def linear_storage(weights: str, device: torch.device) -> Callable[[Linear], Lin
         from ragauge.engines.blocks import drawn_blocks
 
         return drawn_blocks
-    return int8 if weights == "int8" else int8_weight_only
+    return int8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,27 +91,6 @@ class Int8Linear(Linear):
         return y if self.bias is None else y + self.bias
 
 
-@dataclass(frozen=True, kw_only=True)
-class Int8WeightOnly(Linear):
-    """Floating-point activations times integers scaled by row.
-
-    Few tokens are multiplied in bfloat16 (in float16 where that is the decoder's type) with fp32
-    sums; for many the matrix is converted to their type.
-    """
-
-    scale: Tensor  # (out,), fp32
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """(token, in) -> (token, out)."""
-        weight = self.weight
-        if x.shape[0] <= FEW_TOKENS and not any(size % VECTOR for size in weight.shape):
-            dtype = torch.bfloat16 if x.dtype == torch.float32 else x.dtype
-            y = torch._weight_int8pack_mm(x.to(dtype), weight, self.scale.to(dtype)).to(x.dtype)
-        else:
-            y = operations.project(x, weight.to(x.dtype)) * self.scale.to(x.dtype)
-        return y if self.bias is None else y + self.bias
-
-
 def quantized_rows(linear: Linear) -> Int8Linear:
     """A linear layer with its weights in 8 bits and a scale for each row, in no kernel's layout
     yet.
@@ -141,12 +116,6 @@ def int8(linear: Linear, both: bool = False) -> Int8Linear:
         assert integers is not None
         return replace(rows, weight=integers, layout="panels")
     return replace(rows, weight=_pack(rows.weight), layout="onednn") if has_onednn() else rows
-
-
-def int8_weight_only(linear: Linear) -> Int8WeightOnly:
-    """A linear layer with its weights in 8 bits, for activations as they are."""
-    rows = quantized_rows(linear)
-    return Int8WeightOnly(rows.weight, rows.bias, scale=rows.scale)
 
 
 @cache

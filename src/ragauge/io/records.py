@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from ragauge.errors import UserError, first_problem
 from ragauge.io.files import os_errors_as_user_errors, replace_atomically
@@ -22,25 +22,19 @@ class EvidenceRecord(BaseModel, extra="forbid"):
     to be one.
     """
 
-    document: int | None = Field(
-        description="index among the question's documents; null: it stands in none"
-    )
-    start: int | None = Field(
-        description="first character in the document's text; null: it stands in none"
-    )
-    stop: int | None = Field(description="after the last character; null: it stands in none")
-    text: str = Field(description="what the answer was generated from")
-    verbatim: bool | None = Field(
-        None, description="whether `text` is what stands at that place of the document"
-    )
+    document: int | None  # index among the question's documents; null: it stands in none
+    start: int | None  # first character in the document's text; null: it stands in none
+    stop: int | None  # after the last character; null: it stands in none
+    text: str  # what the answer was generated from
+    verbatim: bool | None = None  # whether `text` is what stands at that place of the document
 
 
 class StretchRecord(BaseModel, extra="forbid"):
     """A stretch of a document that holds the answer, as the data set says."""
 
-    document: int = Field(description="index among the question's documents")
-    start: int = Field(description="first character in the document's text")
-    stop: int = Field(description="after the last character")
+    document: int  # index among the question's documents
+    start: int  # first character in the document's text
+    stop: int  # after the last character
 
 
 class ServedResponse(BaseModel, extra="forbid"):
@@ -48,35 +42,23 @@ class ServedResponse(BaseModel, extra="forbid"):
     decoder.
     """
 
-    prompt_tokens: int | None = Field(
-        None, description="by the server's count; null: it did not say"
-    )
-    cached_tokens: int | None = Field(
-        None, description="of the prompt, found in the server's cache"
-    )
-    new_tokens: int | None = Field(None, description="by the server's count")
-    response_tokens: int | None = Field(
-        None, description="of them, those of the last response; null: all, or not known"
-    )
-    token_s: list[float] = Field(
-        description="seconds from the request to each piece of text, thoughts included"
-    )
-    first_answer_s: float | None = Field(
-        None, description="of them, to the first piece of the answer; null: none came"
-    )
-    thought_tokens: int = Field(0, description="of the new tokens, thoughts before the answer")
-    thought_tokens_source: Literal["server", "pieces"] | None = Field(
-        None,
-        description="who counted the thoughts: the server, or their pieces; null: there are none",
-    )
-    thoughts: str = Field("", description="their text, as far as the server shows it")
-    attempts: int = Field(description="requests until one was answered; only that one is timed")
-    concurrency: int = Field(description="requests under way at a time")
-    finish: str | None = Field(None, description="why the response ended, in the server's words")
-    stack: str = Field(description="what the server calls itself")
-    remarks: list[str] = Field(
-        [], description="how the request was changed for the server; `not streamed`"
-    )
+    prompt_tokens: int | None = None  # by the server's count; null: it did not say
+    cached_tokens: int | None = None  # of the prompt, found in the server's cache
+    new_tokens: int | None = None  # by the server's count
+    # of them, those of the last response; null: all, or not known
+    response_tokens: int | None = None
+    token_s: list[float]  # seconds from the request to each piece of text, thoughts included
+    # of them, to the first piece of the answer; null: none came
+    first_answer_s: float | None = None
+    thought_tokens: int = 0  # of the new tokens, thoughts before the answer
+    # who counted the thoughts: the server, or their pieces; null: there are none
+    thought_tokens_source: Literal["server", "pieces"] | None = None
+    thoughts: str = ""  # their text, as far as the server shows it
+    attempts: int  # requests until one was answered; only that one is timed
+    concurrency: int  # requests under way at a time
+    finish: str | None = None  # why the response ended, in the server's words
+    stack: str  # what the server calls itself
+    remarks: list[str] = []  # how the request was changed for the server; `not streamed`
 
     @property
     def timed_tokens(self) -> int:
@@ -109,11 +91,9 @@ class ServedResponse(BaseModel, extra="forbid"):
 class AnyRecord(BaseModel, extra="forbid"):
     """A line of a file of records."""
 
-    key: str = Field(
-        description="of an example in its data set; of a sequence: its document and its place in it"
-    )
+    key: str  # of an example in its data set; of a sequence: its document and its place in it
     status: Literal["ok", "failed"]
-    reason: str | None = Field(None, description="why the question or the sequence failed")
+    reason: str | None = None  # why the question or the sequence failed
 
 
 class Record(AnyRecord):
@@ -123,91 +103,46 @@ class Record(AnyRecord):
 
     question: str
     answers: list[str]
-    wordless_answers: list[str] = Field(
-        [], description="answers that normalisation empties: they fit any prediction"
-    )
-    gold: list[int] = Field(
-        description="indices of the gold documents, in the order the method was given them"
-    )
-    gold_stretches: list[StretchRecord] = Field(
-        [], description="where in the gold documents the answer stands"
-    )
-    documents: int = Field(description="how many documents the method was given")
-    prompt_sha256: str = Field(description="hash of the token ids of all segments")
-    exact_tokens: bool | None = Field(
-        None, description="whether the segments' tokens, joined, are the whole text's"
-    )
-    control_tokens: int = Field(
-        0, description="control tokens that documents and question quote, read as plain words"
-    )
-    tokens: dict[str, Any] = Field(
-        {}, description="by segment (documents: a list), truncated, evidence, generated"
-    )
-    kept: list[int] = Field(
-        [], description="documents the answer was generated from, in reading order"
-    )
-    saliency: list[float | None] = Field(
-        [], description="one score a document; null where not scored"
-    )
-    evidence: list[EvidenceRecord] | None = Field(
-        None, description="of the answer; null: the method looks for none"
-    )
-    request: str = Field(
-        "", description="the prompt that found the evidence, `{article}` in the documents' place"
-    )
-    truncated: int = Field(0, description="document tokens cut from the middle to fit the context")
-    text: str = Field("", description="the generated text, whole")
-    cut: bool = Field(
-        False, description="the text ends where the model's context does, before an end of its own"
-    )
-    prediction: str = Field(
-        "", description="the first line of the text; in a chat, the first that is not blank"
-    )
-    trace: list[dict[str, Any]] = Field([], description="cost.trace.Call, as JSON")
-    cache_bytes: int | None = Field(None, description="largest size of the KV cache at any time")
+    wordless_answers: list[str] = []  # answers that normalisation empties: they fit any prediction
+    gold: list[int]  # indices of the gold documents, in the order the method was given them
+    gold_stretches: list[StretchRecord] = []  # where in the gold documents the answer stands
+    documents: int  # how many documents the method was given
+    prompt_sha256: str  # hash of the token ids of all segments
+    exact_tokens: bool | None = None  # whether the segments' tokens, joined, are the whole text's
+    control_tokens: int = 0  # control tokens that documents and question quote, read as plain words
+    tokens: dict[str, Any] = {}  # by segment (documents: a list), truncated, evidence, generated
+    kept: list[int] = []  # documents the answer was generated from, in reading order
+    saliency: list[float | None] = []  # one score a document; null where not scored
+    evidence: list[EvidenceRecord] | None = None  # of the answer; null: the method looks for none
+    request: str = ""  # the prompt that found the evidence, `{article}` in the documents' place
+    truncated: int = 0  # document tokens cut from the middle to fit the context
+    text: str = ""  # the generated text, whole
+    cut: bool = False  # the text ends where the model's context does, before an end of its own
+    prediction: str = ""  # the first line of the text; in a chat, the first that is not blank
+    trace: list[dict[str, Any]] = []  # cost.trace.Call, as JSON
+    cache_bytes: int | None = None  # largest size of the KV cache at any time
     offline_s: float | None = None
     online_s: float | None = None
-    first_token_s: float | None = Field(
-        None, description="online seconds until the first token was known"
-    )
-    batch: int = Field(
-        1,
-        description="questions answered at the same time; if several, none has seconds of its own",
-    )
-    served: ServedResponse | None = Field(
-        None, description="of a served model; null: the model ran here"
-    )
+    first_token_s: float | None = None  # online seconds until the first token was known
+    batch: int = 1  # questions answered at the same time; if several, none has seconds of its own
+    served: ServedResponse | None = None  # of a served model; null: the model ran here
 
 
 class SequenceRecord(AnyRecord):
     """The result of one way of generating with retrieval on one sequence of text."""
 
-    document: int = Field(
-        description="number of the sequence's document in the database; -1 where it has none there"
-    )
-    tokens: int = Field(description="tokens of the sequence, generated ones included")
-    prompt_tokens: int = Field(
-        0, description="tokens that were given, where the rest was generated"
-    )
-    nll: float | None = Field(
-        None, description="mean negative log-likelihood of the scored tokens, in nats"
-    )
-    scored: int = Field(
-        0, description="tokens that `nll` is the mean of: the labels that are scored"
-    )
-    neighbours: list[list[int]] = Field([], description="by retrieval: chunks that were found")
-    nprobe: list[int] = Field([], description="by retrieval: inverted lists that were scanned")
-    generated: list[int] = Field([], description="the new tokens")
-    trials_s: list[float] = Field([], description="seconds of the whole sequence, by trial")
-    load_share: float | None = Field(
-        None, description="of the CPU time during the trials, taken by other processes"
-    )
-    network_s: float | None = Field(
-        None, description="round trip to the retrieval server without a search"
-    )
-    trace: list[dict[str, Any]] = Field(
-        [], description="cost.trace.Call, as JSON, of the median trial"
-    )
+    document: int  # number of the sequence's document in the database; -1 where it has none there
+    tokens: int  # tokens of the sequence, generated ones included
+    prompt_tokens: int = 0  # tokens that were given, where the rest was generated
+    nll: float | None = None  # mean negative log-likelihood of the scored tokens, in nats
+    scored: int = 0  # tokens that `nll` is the mean of: the labels that are scored
+    neighbours: list[list[int]] = []  # by retrieval: chunks that were found
+    nprobe: list[int] = []  # by retrieval: inverted lists that were scanned
+    generated: list[int] = []  # the new tokens
+    trials_s: list[float] = []  # seconds of the whole sequence, by trial
+    load_share: float | None = None  # of the CPU time during the trials, taken by other processes
+    network_s: float | None = None  # round trip to the retrieval server without a search
+    trace: list[dict[str, Any]] = []  # cost.trace.Call, as JSON, of the median trial
 
 
 class _Git(BaseModel):
@@ -397,13 +332,10 @@ def seal(line: str, header: str) -> str:
 
 
 def unseal(sealed: bytes, header: bytes) -> bytes:
-    """Return the record of a sealed line, empty where it or the header changed; a line without a
-    seal, as earlier versions wrote, is returned as it is.
-    """
-    line, mark, digest = sealed.rpartition(b',"seal":"')
+    """Return the record of a sealed line, empty where it or the header changed."""
+    line, _, digest = sealed.rpartition(b',"seal":"')
     line += b"}"
-    whole = not mark or digest == f'{_digest(line, header)}"}}'.encode()
-    return (line if mark else sealed) if whole else b""
+    return line if digest == f'{_digest(line, header)}"}}'.encode() else b""
 
 
 def _digest(line: bytes, header: bytes) -> str:

@@ -5,7 +5,7 @@ defaults resolved.
 import hashlib
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 
 class _Section(BaseModel, extra="forbid", frozen=True):
@@ -18,29 +18,21 @@ class _Section(BaseModel, extra="forbid", frozen=True):
 class ServedFacts(_Section):
     """The requests to a served model, as far as its answers depend on them."""
 
-    tokenizer: str | None = Field(
-        None, description="whose tokens prompts are counted in; null: words, roughly"
-    )
-    body: dict[str, Any] = Field({}, description="further keys of every request")
-    own_cache: bool = Field(
-        False, description="whether a line of the variant stands in front of its prompts"
-    )
+    tokenizer: str | None = None  # whose tokens prompts are counted in; null: words, roughly
+    body: dict[str, Any] = {}  # further keys of every request
+    own_cache: bool = False  # whether a line of the variant stands in front of its prompts
 
 
 class EngineFacts(_Section):
     """The engine of a model, as far as answers depend on it."""
 
-    name: str = Field("torch", description="registered name of the engine")
-    dtype: str | None = Field(None, description="null: not recorded")
-    device: str | None = Field(None, description="null: not recorded")
-    max_context: int | None = Field(
-        None, description="in place of the one that the model was trained on"
-    )
-    weights: str = Field("full", description="how matrices are stored; full: in the dtype")
-    kv: str = Field("full", description="how keys and values are stored; full: in the dtype")
-    served: ServedFacts | None = Field(
-        None, description="of a model behind a server; null: it ran here"
-    )
+    name: str = "torch"  # registered name of the engine
+    dtype: str | None = None  # null: not recorded
+    device: str | None = None  # null: not recorded
+    max_context: int | None = None  # in place of the one that the model was trained on
+    weights: str = "full"  # how matrices are stored; full: in the dtype
+    kv: str = "full"  # how keys and values are stored; full: in the dtype
+    served: ServedFacts | None = None  # of a model behind a server; null: it ran here
 
 
 class FinderFacts(_Section):
@@ -49,58 +41,38 @@ class FinderFacts(_Section):
     model: str
     model_sha256: str | None = None
     max_context: int | None = None
-    template: str | None = Field(
-        None, description="how requests to it are wrapped; null: as the prompts are"
-    )
-    template_arguments: dict[str, Any] = Field({}, description="of its tokenizer's chat template")
-    template_date: str | None = Field(
-        None, description="that its chat template writes, if it writes one"
-    )
+    template: str | None = None  # how requests to it are wrapped; null: as the prompts are
+    template_arguments: dict[str, Any] = {}  # of its tokenizer's chat template
+    template_date: str | None = None  # that its chat template writes, if it writes one
 
 
 class AnswerSpecification(_Section):
     """Everything that the records of one method variant depend on besides their questions."""
 
-    method: str = Field(description="registered name of the method")
-    options: dict[str, Any] = Field(description="every option of the method, defaults included")
-    dataset: str = Field(description="registered name of the data set")
-    dataset_options: dict[str, Any] = Field(
-        {}, description="every option of the data set, its seed included"
-    )
-    assets: dict[str, str] = Field(
-        {}, description="hash of each encoder and the like that the method reads, by name"
-    )
-    data_sha256: str | None = Field(None, description="hash of the file of questions")
-    corpus_spacing: float | None = Field(
-        None,
-        description="harmonic mean of the lengths in tokens of all its documents, where positions follow from it",
-    )
-    model: str = Field(description="source of the model")
-    model_sha256: str | None = Field(None, description="hash of the weights")
-    finder: FinderFacts | None = Field(
-        None, description="null: the model that answers finds the evidence too"
-    )
-    template: str = Field("", description="the prompt's template")
-    template_arguments: dict[str, Any] = Field({}, description="of the tokenizer's chat template")
-    template_date: str | None = Field(
-        None, description="that the chat template writes, if it writes one"
-    )
-    tokenization: str = Field(
-        "segments", description="of prompts: whole, as one text, or segments, each by itself"
-    )
-    instruction: str = Field("", description="the data set's preamble")
+    method: str  # registered name of the method
+    options: dict[str, Any]  # every option of the method, defaults included
+    dataset: str  # registered name of the data set
+    dataset_options: dict[str, Any] = {}  # every option of the data set, its seed included
+    assets: dict[str, str] = {}  # hash of each encoder and the like that the method reads, by name
+    data_sha256: str | None = None  # hash of the file of questions
+    # harmonic mean of the lengths in tokens of all its documents, where positions follow from it
+    corpus_spacing: float | None = None
+    model: str  # source of the model
+    model_sha256: str | None = None  # hash of the weights
+    finder: FinderFacts | None = None  # null: the model that answers finds the evidence too
+    template: str = ""  # the prompt's template
+    template_arguments: dict[str, Any] = {}  # of the tokenizer's chat template
+    template_date: str | None = None  # that the chat template writes, if it writes one
+    tokenization: str = "segments"  # of prompts: whole, as one text, or segments, each by itself
+    instruction: str = ""  # the data set's preamble
     engine: EngineFacts = EngineFacts()
-    max_new_tokens: int | None = Field(None, description="tokens after which an answer ends")
+    max_new_tokens: int | None = None  # tokens after which an answer ends
 
 
 class IndexFacts(_Section):
     label: str
-    type: str = Field(description="registered name of the index type")
-    settings: dict[str, Any] = Field(description="every key of its recipe, defaults included")
-    vectors: int | None = Field(
-        None, description="vectors that it holds; null: not known before it is made"
-    )
-    nprobe: int | None = Field(None, description="nprobe of a search that states none")
-    filled: int | None = Field(
-        None, description="vectors in all where some were drawn; null: all are of chunks"
-    )
+    type: str  # registered name of the index type
+    settings: dict[str, Any]  # every key of its recipe, defaults included
+    vectors: int | None = None  # vectors that it holds; null: not known before it is made
+    nprobe: int | None = None  # nprobe of a search that states none
+    filled: int | None = None  # vectors in all where some were drawn; null: all are of chunks

@@ -78,7 +78,7 @@ def load_model(
         dtype: float32, bfloat16 or float16; auto: float32 or bfloat16, whichever is faster on this
             machine.
         device: cpu or cuda; auto: cuda where torch can use a GPU.
-        weights: how matrices are stored: full, int8, int8_weight_only or int4.
+        weights: how matrices are stored: full, int8 or int4.
         kv: how cached keys and values are stored: full or int8.
         engine: one of `ragauge list engines`.
         template: how prompts are wrapped; None: as the catalog or the tokenizer says.

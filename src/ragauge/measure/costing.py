@@ -10,10 +10,10 @@ from ragauge.cost.cycles import (
     kv_bytes,
     with_sequential_queries,
 )
-from ragauge.cost.flop import flop, parameters, trace_macs
+from ragauge.cost.flop import flop, parameters
 from ragauge.cost.hardware import precision
 from ragauge.cost.roofline import model_bytes
-from ragauge.cost.trace import Call, Trace, online
+from ragauge.cost.trace import Trace, online
 from ragauge.engines.shape_lm import ShapeLM
 from ragauge.errors import UserError
 from ragauge.io.jsonl import JsonObject
@@ -37,14 +37,12 @@ def project(
     new_tokens: int,
     accounting: str,
     dtype: object,
-    counter: str = "closed_form",
     accelerator: Accelerator | None = None,
     price: float | None = None,
 ) -> JsonObject:
     """The cost of `method`, registered as `name`, on a model (a name or a folder), from its shape
-    alone. `dtype` is a torch dtype, its name or a `cost.hardware.Precision`; with the `counter`
-    fvcore its count of the trace is reported next to that of the formulas; with an accelerator the
-    seconds there are predicted (`accelerators.predict`).
+    alone. `dtype` is a torch dtype, its name or a `cost.hardware.Precision`; with an accelerator
+    the seconds there are predicted (`accelerators.predict`).
     """
     shape, prompt = shape_and_prompt(model, counts, new_tokens)
     engine = ShapeLM(shape, precision=precision(dtype))
@@ -53,14 +51,6 @@ def project(
     if accounting != "total" and isinstance(method, Dense) and "contriever" in method.encoder:
         method = method.without_encoder()
     report = costs(name, method, engine, prompt, new_tokens, accounting, counts)
-    if counter == "fvcore":  # of all calls, offline ones included
-        from ragauge.measure.counting import fvcore_macs
-
-        calls = [Call.from_json(dict(call)) for call in report["trace"]]
-        report |= {
-            "closed_form_macs": trace_macs(calls, shape),
-            "fvcore_macs": fvcore_macs(calls, shape),
-        }
     if accelerator:
         usable = usable_state(method, len(prompt.documents) == 1)
         prepared = {state: in_state(method, effective_state(usable, state)) for state in STATES}

@@ -14,7 +14,7 @@ from ragauge.config.experiment import specify
 from ragauge.config.model import ModelEntry
 from ragauge.datasets.base import loader
 from ragauge.datasets.base.dataset import Dataset, Example
-from ragauge.datasets.base.examples import read_examples
+from ragauge.datasets.base.examples import conversations, read_examples
 from ragauge.errors import UserError
 from ragauge.io.files import file_sha256
 from ragauge.io.specifications import AnswerSpecification
@@ -42,6 +42,7 @@ class QuestionSource:
     written: Path | None = None
     pin: Pin | None = None  # what the official file must be, where a configuration says
     skip: int = 0  # first official records left out
+    turns: int = 1  # questions of a conversation, which have those before them in front
 
     @cached_property
     def dataset(self) -> Dataset:
@@ -66,12 +67,20 @@ class QuestionSource:
         records, or none.
         """
         if self.written:
-            return read_examples(self.written)[:limit]
-        last = None if limit is None else self.skip + limit
-        read = loader.load(self.name, data=self.path, limit=last, **self.options)
-        if self.skip >= len(read):
-            raise UserError(f"{self.path}: has {len(read)} questions, and skip is {self.skip}")
-        return read[self.skip :]
+            read = read_examples(self.written)[:limit]
+        else:
+            last = None if limit is None else self.skip + limit
+            official = loader.load(self.name, data=self.path, limit=last, **self.options)
+            if self.skip >= len(official):
+                raise UserError(
+                    f"{self.path}: has {len(official)} questions, and skip is {self.skip}"
+                )
+            read = official[self.skip :]
+        if self.turns == 1:
+            return read
+        if len(read) < self.turns:
+            raise UserError(f"{self.path}: has {len(read)} questions, and turns is {self.turns}")
+        return conversations(read, self.turns)
 
 
 def specification(

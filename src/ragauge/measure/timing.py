@@ -54,12 +54,11 @@ class Bench:
 
     def supported(self, variants: Mapping[str, Method]) -> tuple[dict[str, Method], dict[str, str]]:
         """The variants that the decoder can run, and the reasons why it cannot run the others."""
-        unsupported = {
-            name: reason for name, method in variants.items() if (reason := method.refusal(self.lm))
-        }
-        return {
-            name: method for name, method in variants.items() if name not in unsupported
-        }, unsupported
+        return supported(variants, self.lm)
+
+    @property
+    def engine(self) -> LM:
+        return self.lm
 
     def protocol(self, seed: int) -> JsonObject:
         """The part of a result's protocol that every kind of measurement states."""
@@ -75,6 +74,16 @@ class Bench:
     def prompt_sizes(self) -> JsonObject:
         """The number of prompts, and the token counts of the first one."""
         return {"tokens": self.prompts[0].token_counts(), "prompts": len(self.prompts)}
+
+
+def supported(
+    variants: Mapping[str, Method], engine: Engine
+) -> tuple[dict[str, Method], dict[str, str]]:
+    """The variants that run on an engine, and the reasons why the others do not."""
+    reasons = {name: method.refusal(engine) for name, method in variants.items()}
+    unsupported = {name: reason for name, reason in reasons.items() if reason}
+    able = {name: method for name, method in variants.items() if not reasons[name]}
+    return able, unsupported
 
 
 def bench_of_questions(
@@ -115,7 +124,7 @@ def with_corpus(prompts: Iterable[Prompt]) -> list[Prompt]:
 
 
 def trace_of(
-    questions: QuestionSource, prompts: Sequence[Prompt], engine: Engine, settings: LoadSettings
+    questions: QuestionSource, prompts: Sequence[Prompt], max_context: int, settings: LoadSettings
 ) -> list[TraceEntry]:
     """How a trace sends the prompts of its first questions. Raises UserError: the data set is no
     trace, a prompt and its response are beyond the model's context, or there is no request after
@@ -126,16 +135,15 @@ def trace_of(
     if len(trace) < len(examples):
         problem = f"data set {questions.name!r} has no arrival times; choose rates or clients, or data set 'trace'"
         raise UserError(f"speeds: {problem}")
-    if len(trace) <= settings.warmup:
-        raise UserError(
-            f"warmup: {settings.warmup}, but {questions.path} has {len(trace)} requests in all"
-        )
+    warmup = settings.requests_of_level - settings.requests
+    if len(trace) <= warmup:
+        raise UserError(f"warmup: {warmup}, but {questions.path} has {len(trace)} requests in all")
     for example, entry, prompt in zip(examples, trace, prompts, strict=True):
         new_tokens = entry.new_tokens or settings.new_tokens
-        if prompt.total_tokens + new_tokens > engine.max_context:
+        if prompt.total_tokens + new_tokens > max_context:
             sizes = f"{prompt.total_tokens} tokens of prompt and {new_tokens} of response"
             raise UserError(
-                f"{questions.path}:{example.key}: {sizes} exceed the context of {engine.max_context} tokens"
+                f"{questions.path}:{example.key}: {sizes} exceed the context of {max_context} tokens"
             )
     return trace
 

@@ -1,10 +1,11 @@
-"""One job of generation with retrieval: a pipeline with its database, decoder and servers."""
+"""One job of generation with retrieval: pipelines with their database, decoder and servers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,6 @@ from ragauge.pipelines import pipeline
 from ragauge.pipelines.database.database import Database
 from ragauge.pipelines.evaluation import texts
 from ragauge.pipelines.modes.base import Checkpoint
-from ragauge.pipelines.pipeline import Pipeline
 from ragauge.pipelines.retrieval.index import merged_folder
 from ragauge.pipelines.service.cores import pin
 from ragauge.pipelines.specification import PipelineSpecification
@@ -87,61 +87,63 @@ class Servers:
 
 
 def run(
-    specification: PipelineSpecification,
+    specifications: Mapping[Path, PipelineSpecification],
     folder: Path,
     servers: Servers,
-    out: Path,
     *,
     adapters: Path | None = None,
     exported: Path | None = None,
     overwrite: bool = False,
-) -> Path:
-    """Score or continue every sequence that a file of records does not have yet.
+) -> None:
+    """Score or continue every sequence that files of records do not have yet.
 
     Args:
-        specification: what is known before any file is read.
+        specifications: what is known of each file's pipeline before any file is read. Where there
+            are several, their schedules alone differ, and their timed trials take turns.
         folder: the chunk database, with its held-out text.
-        servers: where the index is searched; empty where the schedule queries none.
-        out: the file of records.
+        servers: where the index is searched; empty where no schedule queries one.
         adapters: weights that RETRO-fit trained.
         exported: graphs of the decoder, which ONNX Runtime runs.
         overwrite: run every sequence again.
 
-    Returns:
-        `out`.
-
     Raises:
         UserError: a file or server is missing, damaged or of another build.
     """
-    settings = specification.pipeline
+    [first, *_] = specifications.values()
+    settings = first.pipeline
     with ExitStack() as opened:
         # before this process is pinned to cores, which its children inherit
         servers = servers.started(opened)
         if settings.cores:
             pin(settings.cores)
         database = Database(folder)
-        checkpoint = _checkpoint(specification, database, adapters, exported)
-        name, sha256 = specification.mode.origin(checkpoint)
+        checkpoint = _checkpoint(first, database, adapters, exported)
+        name, sha256 = first.mode.origin(checkpoint)
         checkpoint = replace(checkpoint, sha256=sha256)
-        evaluation = specification.evaluation
+        evaluation = first.evaluation
+        is_searched = any(each.pipeline.queries_index for each in specifications.values())
+        searched = servers if is_searched else None
+        index_sha256 = searched.index_sha256() if searched else None
         hashes = {
+            "source": name,
             "model_sha256": sha256,
             "adapters_sha256": checkpoint.adapters_sha256,
             "database_sha256": database.sha256,
             "evaluation_sha256": database.evaluation_set(evaluation).sha256 if evaluation else None,
-            "index_sha256": servers.index_sha256() if settings.queries_index else None,
-            "code": digest("ragauge.pipelines.pipeline", *specification.component_modules),
         }
-        specification = specification.model_copy(update={"source": name, **hashes})
         is_published = settings.task == "perplexity" and settings.scoring == "published"
-        return pipeline.run(
-            lambda: _load(specification, checkpoint, database, servers, opened),
-            texts(database, settings.tokens, settings.limit, evaluation, published=is_published),
-            specification,
-            out,
-            overwrite=overwrite,
-            about={"provenance": provenance(), "database": database.counts},
-        )
+        read = texts(database, settings.tokens, settings.limit, evaluation, published=is_published)
+        about = {"provenance": provenance(), "database": database.counts}
+        load = cache(partial(_load, first, checkpoint, database, searched, opened))
+        runs = []
+        for out, specification in specifications.items():
+            code = digest("ragauge.pipelines.pipeline", *specification.component_modules)
+            own = index_sha256 if specification.pipeline.queries_index else None
+            update = hashes | {"index_sha256": own, "code": code}
+            complete = specification.model_copy(update=update)
+            make = partial(_pipeline, load, complete)
+            runs.append(pipeline.run(make, read, complete, out, overwrite=overwrite, about=about))
+        pipeline.in_turns(runs, first.seed)
 
 
 def _checkpoint(
@@ -170,13 +172,20 @@ def _load(
     specification: PipelineSpecification,
     checkpoint: Checkpoint,
     database: Database,
-    servers: Servers,
+    servers: Servers | None,
     opened: ExitStack,
-) -> Pipeline:
-    """Load the decoder, and connect the searcher where the schedule queries an index."""
+) -> dict[str, Any]:
+    """Load the decoder, and connect the searcher of the servers: the fields of a pipeline."""
     lm = specification.mode.load(checkpoint)
     database.check_tokenizer(lm.tokenizer, specification.source)
-    if not specification.pipeline.queries_index:
-        return Pipeline(lm, specification, passages=database)
+    shared = {"lm": lm, "passages": database}
+    if servers is None:
+        return shared
     searcher = servers.connect(database, opened)
-    return Pipeline(lm, specification, searcher, network_s=searcher.round_trip_s())
+    return shared | {"searcher": searcher, "network_s": searcher.round_trip_s()}
+
+
+def _pipeline(
+    load: Callable[[], dict[str, Any]], specification: PipelineSpecification
+) -> pipeline.Pipeline:
+    return pipeline.Pipeline(specification=specification, **load())

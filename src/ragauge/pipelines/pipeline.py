@@ -1,15 +1,16 @@
-"""Runs one pipeline over sequences of held-out text, which it scores or continues, and writes a
-record of each.
+"""Runs pipelines over sequences of held-out text, which they score or continue, and writes a record
+of each. Timed trials of several pipelines take turns.
 """
 
 import math
+import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ragauge.cost.machine import competing_load, processor
+from ragauge.cost.machine import Load, competing_load, processor
 from ragauge.cost.trace import Trace
 from ragauge.engines.memory import MEMORY_ERRORS, unified_memory_errors
 from ragauge.engines.passes import NotFiniteError
@@ -28,6 +29,7 @@ from ragauge.pipelines.specification import PipelineSpecification
 from ragauge.pipelines.windows import CHUNK, NEIGHBOUR
 
 PROMPT = CHUNK  # tokens of a sequence that are continued
+ENDED = object()
 
 
 @dataclass
@@ -44,17 +46,20 @@ class Pipeline:
         self.settings = self.specification.pipeline
         self.schedule = self.settings.make_schedule(self.specification.seed)
 
-    def record(self, text: EvaluationStretch) -> SequenceRecord:
-        """One sequence's record; one that outgrows the memory, or has no finite likelihood, fails.
+    def steps(self, text: EvaluationStretch) -> Generator[None, None, SequenceRecord]:
+        """Make one sequence's record, with a pause before each generation, in which others may run;
+        one that outgrows the memory, or has no finite likelihood, fails.
 
         Raises:
             UserError: the retriever failed.
         """
         base: dict[str, Any] = {"key": text.key, "document": text.document, "tokens": len(text.ids)}
         try:
-            run = self._score if self.settings.task == "perplexity" else self._generate
             with unified_memory_errors():
-                result = run(text)
+                if self.settings.task == "perplexity":
+                    result = self._score(text)
+                else:
+                    result = yield from self._generate(text)
         except (*MEMORY_ERRORS, NotFiniteError) as error:
             return SequenceRecord(**base, status="failed", reason=in_one_line(error))
         if not math.isfinite(result.get("nll", 0.0)):  # which JSON has no number for
@@ -77,10 +82,16 @@ class Pipeline:
         }
         return scores | _retrieved(source, trace)
 
-    def _generate(self, text: EvaluationStretch) -> dict[str, Any]:
+    def _generate(self, text: EvaluationStretch) -> Generator[None, None, dict[str, Any]]:
+        yield
         self.warm_up(text)
-        with competing_load() as load:
-            trials = [self.generate(text) for _ in range(self.settings.trials)]
+        trials = []
+        load = Load()
+        for _ in range(self.settings.trials):
+            yield
+            with competing_load() as of_trial:
+                trials.append(self.generate(text))
+            load += of_trial
         ids, source, trace, _ = sorted(trials, key=lambda trial: trial[3])[len(trials) // 2]
         return {
             "prompt_tokens": PROMPT,
@@ -126,7 +137,7 @@ class Pipeline:
             schedule.neighbours * NEIGHBOUR if schedule.reads_neighbours else 0,
         )
         prepare = reader.prepare if isinstance(reader, PreparingReader) else None
-        searched = self.searcher, self.passages, lm.tokenizer, self._budget_s
+        searched = self.searcher, self.passages, self._budget_s
         source = schedule.source(
             SequenceInputs(reader.note, text.key, text.document, *searched, prepare)
         )
@@ -152,6 +163,20 @@ class Pipeline:
         )
 
 
+def in_turns(runs: Iterable[Iterator[None]], seed: int = 0) -> None:
+    """Take runs to their ends, one step of each in turn, in seeded random orders: timed trials of
+    several pipelines on one text alternate, until one fails.
+
+    Raises:
+        UserError: as the runs do.
+    """
+    order = random.Random(seed)
+    pending = list(runs)
+    while pending:
+        order.shuffle(pending)
+        pending = [run for run in pending if next(run, ENDED) is not ENDED]
+
+
 def run(
     make: Callable[[], Pipeline],
     texts: list[EvaluationStretch],
@@ -160,10 +185,10 @@ def run(
     *,
     overwrite: bool = False,
     about: dict[str, Any] | None = None,
-) -> Path:
+) -> Iterator[None]:
     """Write a record of every sequence that `out` does not have yet, with metadata `about`; a
     killed run resumes. `make` loads the decoder and connects the retriever; it is called only if a
-    sequence is missing.
+    sequence is missing. Pauses before each generation, in which others may run.
 
     Raises:
         UserError: as `make` and `RecordWriter` do.
@@ -190,14 +215,14 @@ def run(
                 continue
             assert pipeline is not None
             writer.start(text.key)
-            writer.append(pipeline.record(text))
+            record = yield from pipeline.steps(text)
+            writer.append(record)
         model = pipeline.performance if pipeline else None
         network_s = (
             pipeline.network_s if pipeline and specification.pipeline.queries_index else None
         )
         measured = {"performance_model": asdict(model) if model else None, "network_s": network_s}
         writer.finish({**(about or {}), "specification": specification.model_dump(), **measured})
-    return out
 
 
 def _retrieved(source: NeighbourSource, trace: Trace) -> dict[str, Any]:

@@ -74,9 +74,6 @@ class PipelineSettings(Section):
     exclude: Literal["none", "article"] = Field(
         "none", description="article: none from the text's own article"
     )
-    characters: int | None = Field(
-        None, ge=1, description="query with text of so many characters; default: tokens"
-    )
     mode: str = Field(
         "joint",
         description=f"how neighbours are read; {_MODES}",
@@ -91,13 +88,6 @@ class PipelineSettings(Section):
     engine: Annotated[Literal["torch", "onnx"], NO_OPTION] = Field(
         "torch", description=f"of the decoder; onnx ({_ONNX_MODES}) exports it first"
     )
-    reach: int | None = Field(
-        None,
-        ge=0,
-        description=_for_modes(
-            "reach", "most tokens from neighbours to window; default: unlimited"
-        ),
-    )
     read_ahead: bool = Field(
         True, description="schedule piperag: the thread that searches reads neighbours as well"
     )
@@ -105,9 +95,6 @@ class PipelineSettings(Section):
         "once",
         description="schedule retrieve_once: every_window encodes its neighbours anew in each window, as PipeRAG's "
         "released scoring",
-    )
-    bias: float = Field(
-        0.0, description=_for_modes("bias", "added to the attention scores of neighbours' keys")
     )
     retrofit_minutes: Annotated[float | None, Recorded.NEVER, NO_OPTION] = Field(
         None, gt=0, description="minutes of RETRO-fit training; default: untrained"
@@ -123,6 +110,11 @@ class PipelineSettings(Section):
     )
     trials: int = Field(
         1, ge=1, description="timed generations per sequence, after an untimed one if several"
+    )
+    interleaved: Annotated[bool, Recorded.WITH_TIMES, NO_OPTION] = Field(
+        False,
+        description="task generate: take turns, trial by trial, with the other interleaved pipelines that differ in "
+        "their schedule and its options alone",
     )
     retrieval_cores: Annotated[str | None, Recorded.WITH_TIMES, NO_OPTION] = Field(
         None, description="cores of the retrieval server, such as 1-3; default: all"
@@ -170,6 +162,8 @@ class PipelineSettings(Section):
             raise SettingError(
                 "nprobe", "'hide' requires task 'generate'; to score text, give a fixed nprobe"
             )
+        if self.interleaved and (self.task != "generate" or self.has_server_job):
+            raise SettingError("interleaved", "requires task 'generate', and no server 'job'")
         self._check_mode()
         self._check_server()
         return self
@@ -244,6 +238,13 @@ class PipelineSettings(Section):
         schedule = self.schedule_class
         options: dict[str, Any] = self.model_dump(include={key.name for key in fields(schedule)})
         return schedule(**options, seed=seed)
+
+    @property
+    def without_schedule(self) -> dict[str, Any]:
+        """Return the keys that say nothing of the schedule."""
+        return self.model_dump(
+            exclude={"schedule", *(key.name for key in fields(self.schedule_class))}
+        )
 
     @property
     def queries_index(self) -> bool:

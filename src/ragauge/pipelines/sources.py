@@ -56,8 +56,6 @@ class RetrievalOptions:
     # in place of nprobe, of prefetched queries: seconds of a search while the window after so many
     # tokens is decoded
     budget: Callable[[int], float] | None = None
-    as_text: Callable[[Tokens], str] | None = None  # detokenises where the query is sent as text
-    characters: int | None = None  # length of that text, from its end; None: all
     excluded_documents: frozenset[int] = frozenset()  # numbers
     excluded_chunks: frozenset[int] = frozenset()  # numbers
     spare: int = 8  # neighbours requested beyond k where some are excluded
@@ -65,14 +63,8 @@ class RetrievalOptions:
     def query(self, ids: Tokens, continuation: int, budget_s: float | None = None) -> Query:
         nprobe = self.nprobe if budget_s is None else None
         k = self.k + (self.spare if self.excluded_documents or self.excluded_chunks else 0)
-        query = Query(
+        return Query(
             tokens=list(ids), k=k, nprobe=nprobe, budget_s=budget_s, continuation=continuation
-        )
-        if self.as_text is None:
-            return query
-        text = self.as_text(ids)
-        return replace(
-            query, tokens=None, text=text if self.characters is None else text[-self.characters :]
         )
 
     def search(self, query: Query) -> tuple[Neighbours, float]:

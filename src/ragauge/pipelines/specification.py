@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from ragauge import registry
 from ragauge.io.files import text_sha256
@@ -19,26 +19,20 @@ from ragauge.pipelines.settings import PipelineSettings
 class PipelineSpecification(BaseModel, extra="forbid", frozen=True):
     """Everything that the records of one pipeline depend on besides their sequences."""
 
-    pipeline: PipelineSettings = Field(
-        description="every key of the section `pipelines`, defaults resolved"
-    )
-    model: str = Field(description="label of the decoder")
-    database: str = Field(description="label of the chunk database")
-    index: IndexFacts | None = Field(None, description="null: the schedule queries no index")
-    source: str = Field("", description="name or source of the decoder")
-    dtype: str | None = Field(None, description="of the decoder; null: it has not run")
-    device: str | None = Field(None, description="of the decoder; null: it has not run")
-    seed: int = Field(0, description="of random neighbours and weights")
+    pipeline: PipelineSettings  # every key of the section `pipelines`, defaults resolved
+    model: str  # label of the decoder
+    database: str  # label of the chunk database
+    index: IndexFacts | None = None  # null: the schedule queries no index
+    source: str = ""  # name or source of the decoder
+    dtype: str | None = None  # of the decoder; null: it has not run
+    device: str | None = None  # of the decoder; null: it has not run
+    seed: int = 0  # of random neighbours and weights
     model_sha256: str | None = None
-    adapters_sha256: str | None = Field(
-        None, description="hash of weights that were trained to read neighbours"
-    )
+    adapters_sha256: str | None = None  # hash of weights that were trained to read neighbours
     database_sha256: str | None = None
-    evaluation_sha256: str | None = Field(
-        None, description="of the evaluation set; null: the held-out text is read"
-    )
-    index_sha256: str | None = Field(None, description="hashes of the index, or of its parts")
-    code: str | None = Field(None, description="digest of the modules that generate")
+    evaluation_sha256: str | None = None  # of the evaluation set; null: the held-out text is read
+    index_sha256: str | None = None  # hashes of the index, or of its parts
+    code: str | None = None  # digest of the modules that generate
 
     @property
     def fingerprint(self) -> dict[str, Any]:

@@ -16,9 +16,6 @@ from ragauge.io.jsonl import JsonObject
 from ragauge.io.records import SequenceRecord, read_kind
 from ragauge.results.stats import mean_interval, paired_test, pooled
 
-# projections
-FASTER = [(part, times) for part in ("retrieval", "generation") for times in (4.0, 16.0)]
-
 
 def summary(path: Path) -> JsonObject:
     """Perplexity, pooled over tokens, or latency of a file of records; UserError where no sequence
@@ -36,22 +33,15 @@ def summary(path: Path) -> JsonObject:
 
 
 def _latency(generated: Sequence[SequenceRecord]) -> JsonObject:
-    """Seconds of a sequence, those of an ideal overlap, and those with faster parts: medians over
-    sequences.
-    """
+    """Seconds of a sequence, and those of an ideal overlap: medians over sequences."""
     traces = [[Call.from_json(call) for call in record.trace] for record in generated]
     seconds = [median(record.trials_s) for record in generated]
     ideal = [overlap.ideal_s(trace) for trace in traces]
-    parts = [overlap.parts_s(trace) for trace in traces]
     return {
         "seconds": median(seconds),
         "ideal_s": median(ideal),
         "over_ideal": median(s / i for s, i in zip(seconds, ideal, strict=True)),
-        **{name: median(part[name] for part in parts) for name in parts[0]},
-        **{
-            f"ideal_s_{part}_{n:g}x": median(overlap.ideal_s(t, **{part: n}) for t in traces)
-            for part, n in FASTER
-        },
+        "waited_s": median(map(overlap.waited_s, traces)),
         "load_share": max(
             (r.load_share for r in generated if r.load_share is not None), default=None
         ),

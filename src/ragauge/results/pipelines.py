@@ -35,14 +35,10 @@ SequenceKey = tuple[
 LABELS: dict[str, Callable[[Any], str]] = {
     "neighbours": "{} neighbours".format,
     "exclude": lambda _: "own article passed over",
-    "characters": "last {} characters".format,
     "mode": lambda mode: mode_class(mode).label,
     "retrofit_minutes": "trained {:g} minutes".format,
     "adapters": lambda _: "trained",
-    "reach": "reach {}".format,
-    "bias": "bias {}".format,
     "read_ahead": lambda _: "neighbours not read ahead",
-    "encoding": lambda _: "neighbours encoded in every window",
     "engine": lambda _: "ONNX Runtime",
     # of the index; named where indexes are compared
     "near_duplicates": lambda _: "near-duplicates kept",

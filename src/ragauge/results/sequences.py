@@ -42,7 +42,10 @@ def perplexity(runs: Runs, system: System, keys: set[SequenceKey] | None = None)
     nll = pooled(list(shared.values()), [scored for *_, scored in shared])
     note = f"on the {len(nll)} sequences that all systems share" if len(nll) < len(by_text) else ""
     note = "the systems share no sequence" if keys is not None and not keys else note
-    note = join(note, _failed(system.scored), _of_proxy(system), system.unshown(system.scored))
+    is_encoded_anew = system.scored.settings.encoding == "every_window"
+    encoded = "neighbours encoded in every window" if is_encoded_anew else ""
+    others = system.unshown(system.scored)
+    note = join(note, encoded, _failed(system.scored), _of_proxy(system), others)
     value = math.exp(sum(nll) / len(nll))
     interval = mean_interval(nll, seed=runs.seed)
     low, high = (None if end is None else math.exp(end) for end in interval)

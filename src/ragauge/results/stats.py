@@ -183,29 +183,6 @@ def detectable_difference(n: int) -> float:
     return min(1.0, 1.96 * (0.5 / n) ** 0.5)
 
 
-def hypervolume(
-    costs: ArrayLike,
-    values: Sequence[Sequence[float]],
-    limits: tuple[float, float],
-    seed: int = 0,
-    n: int = RESAMPLES,
-) -> tuple[float, float | None, float | None]:
-    """The best quality that a family of methods reaches at a cost, averaged over the costs between
-    two limits.
-
-    It is the area below the family's frontier over log cost, divided by the width: the hypervolume
-    indicator (Zitzler and Thiele, 1999) of two objectives, in the unit of quality. Costs (method,)
-    at which the family has no method count
-    0. Returns it with the ends of its bootstrap interval over resampled questions of the values
-    (method, question), which is biased upwards over few questions, as the maximum over several
-    noisy methods is.
-    """
-    price = np.asarray(costs, dtype=float)
-    means = np.array([[sum(scores) / len(scores)] for scores in values])
-    resampled = _hypervolumes(price, resampled_means(values, seed, n), limits)
-    return float(_hypervolumes(price, means, limits)[0]), *percentile_interval(resampled)
-
-
 def resampled_means(
     values: ArrayLike | Sequence[ArrayLike], seed: int = 0, n: int = RESAMPLES
 ) -> np.ndarray:
@@ -239,18 +216,6 @@ def _on_frontier(price: np.ndarray, quality: np.ndarray) -> np.ndarray:
 
 def _slack(values: np.ndarray) -> float:
     return 1e-12 * max(1.0, float(np.abs(values).max()))  # for rounding
-
-
-def _hypervolumes(
-    costs: np.ndarray, qualities: np.ndarray, limits: tuple[float, float]
-) -> np.ndarray:
-    """(resample,) hypervolumes of methods of known costs (method,) and qualities (method,
-    resample).
-    """
-    order = np.argsort(costs, kind="stable")
-    best = np.maximum.accumulate(qualities[order], axis=0)
-    edges = np.log(np.clip(np.append(costs[order], limits[1]), *limits))
-    return np.asarray(np.diff(edges) @ best / np.log(limits[1] / limits[0]))
 
 
 def _resamples(

@@ -39,7 +39,8 @@ MANY = 1 << 30  # sorts behind every nprobe
 class System:
     """Pipelines of one model, text, database and index with the same schedule and options, and what
     they share. Besides the task they may differ in tokens, sequences, trials, threads, cores,
-    server, weights and the first nprobe of `hide`.
+    server, weights, the first nprobe of `hide`, and the encoding of neighbours that stay: the
+    paper's scoring encodes them in every window, its timed client once.
     """
 
     model: str

@@ -60,7 +60,10 @@ class ProtocolFacts(TimesModel, extra="allow"):
     new_tokens: int | str = UNKNOWN
     answer_tokens: int | str | None = None  # the response length that stands next to quality
     tokens: dict[str, Any] | None = None  # of the first prompt's segments
-    documents: int | str = UNKNOWN  # of a stream: how many a request has; of load: their state
+    documents: int | str = (
+        UNKNOWN  # of a stream: how many a request has; of an older load: their state
+    )
+    state: State | None = None  # of load: what was read before the question
     corpus_documents: int | str = UNKNOWN
     growth: float = 0.0  # documents that enter the corpus with a request
     store: str = ""
@@ -69,7 +72,18 @@ class ProtocolFacts(TimesModel, extra="allow"):
     cache: str = ""  # of a server
     target_first_token_s: float | None = None
     target_per_token_s: float | None = None
+    attainment: float = 0.95  # share of answers within the targets at which a load meets them
+    find: bool = False  # whether loads were searched
     trace: TraceFacts | None = None
+
+    @property
+    def limits(self) -> str:
+        """The targets of an answer in words; empty without any."""
+        targets = {
+            "first token": self.target_first_token_s,
+            "each further token": self.target_per_token_s,
+        }
+        return ", ".join(f"{token} within {limit:g} s" for token, limit in targets.items() if limit)
 
     @property
     def is_served(self) -> bool:
@@ -201,7 +215,7 @@ class RequestSummary(TimesModel):
     goodput_per_s: float = 0.0
     good_share: float = 0.0
     in_service: float = 0.0
-    # of a number of clients: while each has a request under way
+    # of a rate or a number of clients: while requests arrive, or each client has one under way
     steady: "RequestSummary | None" = None
 
 
@@ -257,6 +271,7 @@ class LoadLevel(Watched):
     rate: float | None = None
     clients: int | None = None
     speed: float | None = None
+    remarks: list[str] = []  # on the level: why it ended early, or was not steady
     summary: RequestSummary = RequestSummary()
     requests: list[RequestTimes] = []
 

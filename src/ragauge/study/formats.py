@@ -35,6 +35,7 @@ HEADING = re.compile(r"^#{1,6}[ \t]+(\S.*)$|^(\S.*)\n=+[ \t]*$", re.MULTILINE)
 FENCED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 # of Word, which mammoth reads as a paragraph
 STYLES = "p[style-name='Title'] => h1:fresh\np.Title => h1:fresh"
+UNREAD = re.compile("w:(sym|altChunk)")
 BACK_LINK = "\u2191"  # of mammoth, from a note to its mark in the text
 
 
@@ -116,11 +117,13 @@ def docx(content: bytes) -> Content:
     from ragauge.study import word
 
     with _one_line_errors("a Word document"):
-        document, title, left_out = word.prepare(content)
-        page = mammoth.convert_to_html(
-            document, convert_image=lambda image: [], style_map=STYLES
-        ).value
-        tree = lxml_html.fromstring(f"<div>{page.replace(BACK_LINK, '')}</div>")
+        document, title, characters, left_out = word.prepare(content)
+        page = mammoth.convert_to_html(document, convert_image=lambda image: [], style_map=STYLES)
+        tree = lxml_html.fromstring(f"<div>{page.value.replace(BACK_LINK, '')}</div>")
+        read = "".join(tree.text_content().split())
+        left_out["text in unknown places"] += (characters - Counter(read)).total()
+        for message in page.messages:
+            left_out["symbols and embedded texts"] += bool(UNREAD.search(message.message))
         left_out += html_tree.repair(tree)
         text = html_tree.markdown(tree)
     return Content(text, title or _heading(text), omissions=_counted(left_out))

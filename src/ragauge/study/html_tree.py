@@ -7,7 +7,11 @@ blank lines, so that none runs into the next sentence; a table is one block, a r
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any
+
+from ragauge.study.numerals import numeral
+from ragauge.study.stylesheets import GAP, INDENT, UNKNOWN, stylesheet
 
 Element = Any  # of lxml
 
@@ -20,41 +24,106 @@ BLOCKS = frozenset((
     "figure", "figcaption", "aside", "address", "hgroup", "header", "footer", "nav", "hr",
 ))  # fmt: skip
 INVISIBLE = ("head", "script", "style", "noscript", "template", "svg", "rp", "annotation")
-_STYLE = "contains(translate(@style, ' ', ''), '{}')"
-LEFT_OUT = {  # elements that are hidden, deleted or readings
-    "hidden text": f"//*[@hidden or {_STYLE.format('display:none')}"
-    f" or {_STYLE.format('visibility:hidden')}]",
-    "deleted text": "//del | //s | //strike",
+LEFT_OUT = {  # elements that are hidden, deleted or second forms of what is read
+    "hidden text": "//*[contains(@style, ';display:none') and not(contains(@class, 'mwe-math'))"
+    " or @hidden and not(contains(@style, ';display:'))]",
+    "deleted text": "//del | //s | //strike | //*[contains(@style, 'line-through')]",
     "readings of characters": "//ruby//rt",
+    "drawings of formulas": "//*[@class='katex-html']",
 }
-SIGNS = {"sup": "^", "sub": "_", "msup": "^", "msub": "_", "mfrac": "/"}
+_UNSEEN = "contains(@style, ';visibility:hidden') or contains(@style, ';visibility:collapse')"
+UNSEEN = f"//text()[ancestor::*[contains(@style, ';visibility:')][1][{_UNSEEN}]]"
+RAISED = "//sup | //sub | //*[contains(@style, ';vertical-align:')]"
+ALIGNED = re.compile(r";vertical-align:(?:(sub|-[\d.]*[1-9])|super|[\d.]*[1-9])")
+# around raised and lowered text: code points that are nobody's
+UP, DOWN, END = "\U0010fff1\U0010fff2\U0010fff3"
+MARKED = re.compile(f"([{UP}{DOWN}])([^{UP}{DOWN}{END}]*){END}")
+HALF = re.compile(rf"[{END}]*\s*[/\u2044]\s*{DOWN}\d")  # the rest of a fraction
+# where raised text belongs to what follows, as in (14)C
+OPENING = re.compile(r"(?:^|(?<!\d)\s|[(\[{/\u2044\u2013\u2014+=<>\u00d7\u00b7|\u201c-])$")
+# raised letters of words, which are no exponents
+OF_WORDS = re.compile(
+    r"st|nd|rd|th|er|re|\u00e8re|e?me|\u00e8me|lle|tm|sm|[\u00ae\u2122\u00b0\u00ba]", re.I
+)
+SIMPLE = re.compile(r"[+\u2212\u2013-]?\d[\d.,]*|[^\W\d_]*|.|\(.*\)")  # needs no parentheses
+# addresses of notes, if they do not end with the note's mark
+NOTE = re.compile(r"#(.*[-_.:])?((foot|end)?notes?|n|fn|ftn|edn|refs?|cite?|bib)(?![a-z])", re.I)
 MAX_SPAN = 1000
 BREAK = "\v"  # a line's end that is meant
 
 
 def repair(tree: Element) -> Counter[str]:
-    """Drop what a reader does not see, and write exponents and equations with signs, in place.
+    """Drop what a reader does not see; write formulas, and marks around raised text, in place.
 
-    Returns: the characters that were dropped, by kind.
+    Returns: the characters that were dropped or are not understood, by kind.
     """
     left_out = Counter[str]()
-    for name, path in LEFT_OUT.items():
-        for element in tree.xpath(path):
+    for element in tree.xpath("//*[@style]"):
+        style = re.sub(r"/\*.*?\*/|\s", "", element.get("style").lower())
+        element.set("style", f";{style}")
+    for kind, path in LEFT_OUT.items():
+        for element in reversed(tree.xpath(path)):  # the innermost first
             if element.getparent() is not None and element.tag != "body":
-                left_out[name] += text_size(element)
+                left_out[kind] += text_size(element)
                 element.drop_tree()
-    for element in tree.iter("sup", "sub"):
-        previous = element.getprevious()
-        before = (element.getparent().text if previous is None else previous.tail) or ""
-        follows = before[-1:].isdigit() or (element.tag == "sup" and before[-1:].isalpha())
-        if follows and re.match(r"[\d+−-]", element.text_content()):
-            element.text = SIGNS[element.tag] + (element.text or "")
-    for element in tree.iter("math", "msup", "msub", "mfrac"):
-        if element.tag == "math":
-            element.text = f" {element.text or ''}"
-        elif len(element) == 2:
-            element[0].tail = SIGNS[element.tag]
+    for text in tree.xpath(UNSEEN):
+        left_out["hidden text"] += len("".join(text.split()))
+        setattr(text.getparent(), "tail" if text.is_tail else "text", " ")
+    for element in tree.iter("math"):
+        text = f" {stylesheet('formulas.xsl')(element)}{GAP}"
+        element[:] = []
+        element.text = text
+    left_out["formulas of unknown form"] += tree.text_content().count(UNKNOWN)
+    for element in tree.xpath(RAISED):
+        aligned = ALIGNED.search(element.get("style", ""))
+        if aligned or element.tag in ("sup", "sub"):
+            is_low = bool(aligned[1]) if aligned else element.tag == "sub"
+            _mark(element, is_low)
     return +left_out
+
+
+def _mark(element: Element, is_low: bool) -> None:
+    """Put marks around a raised or lowered text, or brackets, if it links to a note."""
+    text = element.text_content().strip()
+    around = (link for link in element.iterancestors("a") if link.text_content().strip() == text)
+    places = [link.get("href", "") for link in (*around, *element.iter("a"))]
+    is_note = text[:1] not in "[(" and any(
+        NOTE.search(place) or ("#" in place and place.endswith(text)) for place in places
+    )
+    before, behind = "[]" if is_note else ((DOWN if is_low else UP), END)
+    element.text = before + (element.text or "")
+    if len(element):
+        element[-1].tail = (element[-1].tail or "") + behind
+    else:
+        element.text += behind
+
+
+def _signed(text: str) -> str:
+    """Write signs in place of marks, so that no raised text is read as part of a number."""
+    while MARKED.search(text):
+        text = MARKED.sub(_sign, text)
+    text = re.sub(f"[{UP}{DOWN}{END}{UNKNOWN}]", "", text)
+    text = re.sub(rf"(?<=[\w)\]]){GAP}+(?=[\w(])", " ", text)
+    return text.replace(GAP, "")
+
+
+def _sign(marked: re.Match[str]) -> str:
+    text = marked[2].strip()
+    before = re.sub(f"[{UP}{DOWN}{END}{GAP}]", "", marked.string[: marked.start()][-20:])
+    behind = marked.string[marked.end() :][:20]
+    if not text or text[0] in "^_[":
+        return text
+    if text.isdigit() and HALF.match(behind):  # 3 1/2
+        return " " * before[-1:].isalnum() + text
+    following = behind.lstrip(END + GAP)[:1]
+    runs_on = text[-1].isdigit() and following.isdigit()
+    is_chemical = text.isdigit() and re.search(r"[^\W\d_]$|[)\]]$", before) and not runs_on
+    is_low = marked[1] == DOWN
+    if OPENING.search(before) or (is_chemical if is_low else OF_WORDS.fullmatch(text)):
+        return text + " " * runs_on
+    is_apart = runs_on or (following.isalnum() and not text[-1].isdigit())
+    text = text if SIMPLE.fullmatch(text) and not is_apart else f"({text})"
+    return ("_" if is_low else "^") + text
 
 
 def text_size(tree: Element) -> int:
@@ -88,13 +157,15 @@ def _blocks(element: Element) -> Iterator[str]:
 
 def _block(element: Element) -> Iterator[str]:
     if element.tag in HEADINGS:
-        yield from (f"{'#' * HEADINGS[element.tag]} {title}" for title in [_line(element)] if title)
+        yield from (
+            f"{'#' * HEADINGS[element.tag]} {title}" for title in [text_line(element)] if title
+        )
     elif element.tag in LISTS:
         yield from _items(element)
     elif element.tag == "table":
         yield from _rows(element)
     elif element.tag == "pre":
-        yield from filter(str.strip, ["".join(element.itertext()).strip("\n")])
+        yield from filter(str.strip, [_signed("".join(element.itertext())).strip("\n")])
     else:
         yield from _blocks(element)
 
@@ -103,17 +174,22 @@ def _items(element: Element) -> Iterator[str]:
     """Yield the items of a list, each with its mark; what is below the first block of an item is
     indented.
     """
-    start = element.get("start", "")
-    number = int(start) if start.isdecimal() else 1
+    step = -1 if element.get("reversed") is not None else 1
+    number = _integer(element, "start", len(element.findall("li")) if step < 0 else 1)
+    style = re.search("(low|upp)er-(alpha|latin|roman)", element.get("style", ""))
+    kind = style[0] if style else element.get("type", "")
+    yield from _paragraphs(element.text or "")
     for child in element:
-        if child.tag in LISTS:  # a list in a list, without an item around it
-            yield from (f"  {item}" for item in _items(child))
-            continue
-        parts = list(_blocks(child)) if child.tag == "li" else []
-        if parts:
-            yield (f"{number}. " if element.tag == "ol" else "- ") + parts[0]
-            yield from (re.sub("^", "  ", part, flags=re.MULTILINE) for part in parts[1:])
-            number += 1
+        parts = list(_block(child)) if child.tag in BLOCKS else [*_paragraphs(_inline(child))]
+        below = [re.sub("^", "  ", part, flags=re.MULTILINE) for part in parts]
+        if child.tag == "li":
+            number = _integer(child, "value", number)
+            shown = numeral(child.get("type", kind), number) or number
+            mark = f"{shown}." if element.tag == "ol" else "-"
+            below[:1] = [f"{mark} {part}" for part in parts[:1]]
+            number += step
+        yield from below if child.tag in (*LISTS, "li") else parts
+        yield from _paragraphs(child.tail or "")
 
 
 def _rows(table: Element) -> Iterator[str]:
@@ -122,41 +198,45 @@ def _rows(table: Element) -> Iterator[str]:
     """
     for caption in table.findall("caption"):
         yield from _blocks(caption)
-    own = [row for row in table.iter("tr") if next(row.iterancestors("table")) is table]
-    rows = [[cell for cell in row if cell.tag in CELLS] for row in own]
+    rows = [row for row in table.iter("tr") if next(row.iterancestors("table")) is table]
+    cells = [[cell for cell in row if cell.tag in CELLS] for row in rows]
     is_layout = table.get("role") in ("presentation", "none") or table.find(".//table") is not None
-    if is_layout or all(len(row) < 2 for row in rows):
-        yield from (block for row in rows for cell in row for block in _blocks(cell))
+    if is_layout or all(len(row) < 2 for row in cells):
+        yield from (block for row in cells for cell in row for block in _blocks(cell))
         return
-    lines = [line for line in _grid(rows) if any(line)]
+    parts = groupby(rows, lambda row: row.getparent())  # head, bodies and foot: no cell spans two
+    lines = [line for _, part in parts for line in _grid([*part]) if any(line)]
     yield from filter(None, ["\n".join(f"| {' | '.join(line)} |" for line in lines)])
 
 
-def _grid(rows: Sequence[Sequence[Element]]) -> Iterator[list[str]]:
+def _grid(rows: Sequence[Element]) -> Iterator[list[str]]:
     """Yield the texts of each row; a cell that spans rows or columns is repeated in them."""
     reaching = dict[int, tuple[str, int]]()  # column -> a text, and how many rows it reaches down
-    for row in rows:
+    for number, row in enumerate(rows):
         line = {column: text for column, (text, _) in reaching.items()}
         reaching = {column: (text, n - 1) for column, (text, n) in reaching.items() if n > 1}
         column = 0
-        for cell in row:
-            text = _line(cell)
-            rows_reached = _span(cell, "rowspan")
-            for _ in range(_span(cell, "colspan")):
-                while column in line:
-                    column += 1
-                line[column] = text
+        for cell in row.iterchildren(*CELLS):
+            while column in line:
+                column += 1
+            text = text_line(cell)
+            rows_reached = _integer(cell, "rowspan", 1) or len(rows) - number
+            for _ in range(max(1, min(_integer(cell, "colspan", 1), MAX_SPAN))):
+                line.setdefault(column, text)  # where two cells overlap, the upper one
                 if rows_reached > 1:
-                    reaching[column] = (text, rows_reached - 1)
+                    reaching.setdefault(column, (text, rows_reached - 1))
+                column += 1
         yield [line.get(column, "") for column in range(max(line, default=-1) + 1)]
 
 
-def _span(cell: Element, name: str) -> int:
-    value = cell.get(name, "1").strip()
-    return min(int(value), MAX_SPAN) if value.isdecimal() else 1
+def _integer(element: Element, name: str, default: int) -> int:
+    """Return the number that an attribute begins with, as browsers read it."""
+    number = re.match(r"\s*([+-]?\d{1,9})", element.get(name, ""))
+    return int(number[1]) if number else default
 
 
-def _line(element: Element) -> str:
+def text_line(element: Element) -> str:
+    """Return the text of an element in one line."""
     return " ".join(" ".join(_blocks(element)).split())
 
 
@@ -172,5 +252,6 @@ def _inline(element: Element) -> str:
 
 def _paragraphs(inline: str) -> Iterator[str]:
     """Join white space, as browsers do, but for meant line ends; two of them part paragraphs."""
-    lines = "\n".join(" ".join(line.split()) for line in inline.split(BREAK))
-    return (part.strip() for part in re.split(r"\n{2,}", lines) if part.strip())
+    lines = _signed("\n".join(" ".join(line.split()) for line in inline.split(BREAK)))
+    parts = re.split(r"\n{2,}", lines)
+    return (part.strip().replace(INDENT, "  ") for part in parts if part.strip())

@@ -17,6 +17,7 @@ ASIDE_NAMES = frozenset((  # words of a class or an id
     "ad", "ads", "advertisement", "breadcrumb", "breadcrumbs", "comments", "copyright", "foot", "footer", "menu",
     "nav", "navbar", "navigation", "newsletter", "promo", "related", "share", "sidebar", "social", "toc", "widget",
 ))  # fmt: skip
+PARTS = ("body", "main", "article", "section", "div", "form", "td")  # that may be the content
 MIN_PROSE = 400  # characters, with fewer of which trafilatura returns paragraphs alone
 MIN_SHARE = 0.5  # part of the page's prose, below which all of that is taken
 MAX_LINES = 200  # recognised ones, the longest, by which the content's element is found
@@ -32,11 +33,10 @@ def read(content: bytes, trafilatura: Any) -> tuple[str, str, Counter[str], int]
     tree = trafilatura.load_html(content)
     if tree is None:
         return "", "", Counter(), 0
-    elements = (element for path in TITLES for element in tree.xpath(path)[:1])
-    titles = (" ".join(element.text_content().split()) for element in elements)
-    title = next(filter(None, titles), "")
     visible = text_size(tree)
     left_out = html_tree.repair(tree)
+    elements = (element for path in TITLES for element in tree.xpath(path)[:1])
+    title = next(filter(None, map(html_tree.text_line, elements)), "")
     before = text_size(tree)
     _drop_asides(tree)
     body = _content(tree, trafilatura) if _prose(tree) >= MIN_PROSE else tree
@@ -78,10 +78,11 @@ def _content(tree: Element, trafilatura: Any) -> Element:
         return sum(len(line) for line in lines if line in text)
 
     wanted = MIN_MATCHED * matched(tree)
+    content = tree
     inner = [tree]
     while inner:
-        content = inner[0]
-        children = (child for child in content if isinstance(child.tag, str))
+        content = inner[0] if inner[0].tag in PARTS else content
+        children = (child for child in inner[0] if isinstance(child.tag, str))
         inner = [child for child in children if matched(child) >= wanted]
     return content if _prose(content) >= MIN_SHARE * _prose(tree) else tree
 

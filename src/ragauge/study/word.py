@@ -1,79 +1,89 @@
-"""Word documents before mammoth makes HTML of them: hidden text goes, equations become text."""
+"""Word documents before mammoth makes HTML of them: what it passes over takes a form it reads."""
 
 import io
+import re
 import zipfile
 from collections import Counter
+from copy import deepcopy
 
 from lxml import etree
 
 from ragauge.study.errors import UnreadableError
+from ragauge.study.stylesheets import stylesheet
+from ragauge.study.word_numbers import Numbering
 
+WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 # of unpacked text, of which a parser holds some thirty copies
 LARGEST_XML_BYTES = 32 << 20
-WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
-MATH = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
-TITLE = "{http://purl.org/dc/elements/1.1/}title"
-CORE = "docProps/core.xml"
-TEXTS = ("word/document.xml", "word/footnotes.xml", "word/endnotes.xml")
-SIGNS = {f"{MATH}sup": "^", f"{MATH}sub": "_", f"{MATH}den": "/"}
+STRICT = re.compile(rb"http://purl\.oclc\.org/ooxml/(\w+)/")  # namespaces of strict files
+TRANSITIONAL = rb"http://schemas.openxmlformats.org/\1/2006/"
+TEXTS = ("document", "footnotes", "endnotes")
+UNREAD = {  # root of a part -> its name
+    "hdr": "headers",
+    "ftr": "footers",
+    "comments": "comments",
+    "dataModel": "diagrams",
+    "chartSpace": "charts",
+}
 
 
-def prepare(content: bytes) -> tuple[io.BytesIO, str, Counter[str]]:
+def prepare(content: bytes) -> tuple[io.BytesIO, str, Counter[str], Counter[str]]:
     """Unpack a document and repair its texts.
 
-    Returns: the document, its title, and the characters that were left out by kind.
+    Returns: the document, its title, the characters of its texts, and those that were left out, by
+    kind.
     Raises UnreadableError: it is encrypted, or too large.
     """
     # an OLE file, in which Office keeps encrypted documents and old ones
     if content.startswith(b"\xd0\xcf\x11\xe0"):
         raise UnreadableError("encrypted, or in the format of Word before 2007")
-    left_out = Counter[str]()
-    title = ""
-    repaired = io.BytesIO()
     # which never unpacks more of a part than it declares
-    with zipfile.ZipFile(io.BytesIO(content)) as package, zipfile.ZipFile(repaired, "w") as target:
-        parts = package.infolist()
-        size = sum(part.file_size for part in parts if part.filename.endswith((".xml", ".rels")))
+    with zipfile.ZipFile(io.BytesIO(content)) as package:
+        parts = [p for p in package.infolist() if p.filename.endswith((".xml", ".rels"))]
+        size = sum(part.file_size for part in parts)
         if size > LARGEST_XML_BYTES:  # kilobytes of zip can hold terabytes
             limit = f"read are up to {LARGEST_XML_BYTES >> 20} MB"
             raise UnreadableError(f"unpacks to {size >> 20:,} MB of text; {limit}")
-        for part in parts:
-            text = package.read(part)
-            if part.filename == CORE:
-                title = etree.fromstring(text, _parser()).findtext(TITLE) or ""
-            elif part.filename in TEXTS:
-                tree = etree.fromstring(text, _parser())
-                left_out["hidden text"] += _drop_hidden(tree)
-                _write_equations(tree)
-                text = etree.tostring(tree.getroottree())
-            target.writestr(part.filename, text)
-    return repaired, title, +left_out
+        parser = etree.XMLParser(resolve_entities=False, no_network=True)
+        texts = (STRICT.sub(TRANSITIONAL, package.read(part)) for part in parts)
+        trees = [etree.fromstring(text, parser) for text in texts]
+    roots = {etree.QName(tree).localname: tree for tree in trees}
+    none = etree.Element("none")
+    left_out = Counter[str]()
+    repair = stylesheet("word.xsl")
+    numbering = Numbering(repair(roots.get("numbering", none)).getroot(), left_out)
+    characters = Counter[str]()
+    title = ""
+    repaired = io.BytesIO()
+    with zipfile.ZipFile(repaired, "w") as target:
+        for part, tree in zip(parts, trees, strict=True):
+            name = etree.QName(tree).localname
+            left_out[UNREAD.get(name, "")] += len(_text(tree))
+            if part.filename == "docProps/core.xml":
+                title = tree.findtext("{*}title") or ""
+            if name in TEXTS:
+                tree.append(deepcopy(roots.get("styles", none)))
+                tree = _repaired(repair(tree).getroot(), numbering, left_out)
+                characters.update(_text(tree))
+            if name != "numbering":  # which is written into the texts
+                target.writestr(part.filename, etree.tostring(tree))
+    del left_out[""]
+    return repaired, title, characters, left_out
 
 
-def _parser() -> etree.XMLParser:
-    return etree.XMLParser(resolve_entities=False, no_network=True)
+def _repaired(tree: etree._Element, numbering: Numbering, left_out: Counter[str]) -> etree._Element:
+    for name in ("hidden", "deleted"):
+        dropped = "".join(element.text or "" for element in tree.iter(name))
+        left_out[f"{name} text"] += len(dropped)
+        etree.strip_elements(tree, name, with_tail=False)
+    for paragraph in tree.iterfind(f".//{WORD}p[@list]"):
+        values = map(paragraph.get, ("list", "level", "style"))
+        label = etree.Element(f"{WORD}r")
+        etree.SubElement(label, f"{WORD}t").text = numbering.label(*values)
+        paragraph.insert(paragraph.find("{*}pPr") is not None, label)
+    return tree
 
 
-def _drop_hidden(tree: etree._Element) -> int:
-    """Drop the runs that Word does not show; return their characters."""
-    hidden = [mark.getparent().getparent() for mark in tree.iter(f"{WORD}vanish")]
-    runs = [run for run in hidden if run.tag == f"{WORD}r"]
-    for run in runs:
-        run.getparent().remove(run)
-    return sum(len("".join(run.itertext())) for run in runs)
-
-
-def _write_equations(tree: etree._Element) -> None:
-    """Write each equation in one line, as a run of text."""
-    for paragraph in tree.iter(f"{MATH}oMathPara"):
-        paragraph.tag = f"{WORD}ins"  # which mammoth reads
-    for equation in list(tree.iter(f"{MATH}oMath")):
-        text = "".join(
-            SIGNS.get(part.tag, "") + (part.text or "" if part.tag == f"{MATH}t" else "")
-            for part in equation.iter()
-        )
-        tail = equation.tail
-        equation.clear()
-        equation.tag = f"{WORD}r"
-        equation.tail = tail
-        etree.SubElement(equation, f"{WORD}t").text = text
+def _text(tree: etree._Element) -> str:
+    """The text of a part, in elements `t`, and `v` in charts, without white space."""
+    return "".join("".join(element.text or "" for element in tree.iter("{*}t", "{*}v")).split())

@@ -47,19 +47,6 @@ def test_a_wrong_name_is_answered_with_the_choices(name, facts, tmp_path):
         resolver.resolve(name, home=tmp_path, where="config.yaml: models")
 
 
-def test_paths_are_taken_as_they_are(tmp_path, monkeypatch):
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "config.json").write_text("{}")
-    monkeypatch.chdir(tmp_path)
-    assert (
-        resolver.resolve("path:model")
-        == resolver.resolve("./model")
-        == resolver.resolve(str(tmp_path / "model"))
-    )
-    assert resolver.resolve("model") == tmp_path / "model"
-    assert list(tmp_path.iterdir()) == [tmp_path / "model"]
-
-
 @pytest.mark.parametrize("base", [False, True])
 def test_an_adapter_is_said_to_be_one(base, tmp_path):
     folder = tmp_path / "model"
@@ -164,12 +151,6 @@ def test_damage_is_seen_by_size_and_made_anew(tmp_path, capsys):
     assert "weights" in capsys.readouterr().err
     store.build(target, make)
     assert (target / "weights").read_bytes() == b"w" * 100
-
-
-def test_folders_of_different_specifications_differ(tmp_path):
-    keep = Store(tmp_path)
-    assert keep.folder("pypi", "a==1", "hash") != keep.folder("pypi", "a==1", None)
-    assert keep.folder("hub", "../../etc/passwd").parent == tmp_path / "hub"
 
 
 # --- archives

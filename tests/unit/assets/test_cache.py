@@ -44,8 +44,7 @@ def _fill(folder):
 
 def run_cache(capsys, *arguments):
     assert _main.main(["cache", *arguments, "--json"]) == 0
-    found: dict[str, object] = json.loads(capsys.readouterr().out.splitlines()[-1])
-    return found
+    return json.loads(capsys.readouterr().out.splitlines()[-1])
 
 
 def names(found):

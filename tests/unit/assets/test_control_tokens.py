@@ -4,7 +4,7 @@ its tokens.
 
 import pytest
 
-from ragauge.assets.control_tokens import TemplateText, count_quoted, plain_reader, reader
+from ragauge.assets.control_tokens import TemplateText, count_quoted, plain_reader
 from ragauge.engines.loading import load_lm
 from ragauge.methods.evidence.request import REQUESTS
 from ragauge.methods.evidence.sft import SpanQuestion, TrainingDocument
@@ -91,12 +91,6 @@ def test_a_token_across_the_edge_of_a_text_is_none():
     names = tokenizer.convert_ids_to_tokens(ids)
     assert (names[0], names[-1]) == ("<|user|>", "<|end|>")
     assert tokenizer.decode(ids[1:-1]) == "x<|end|>"
-
-
-def test_texts_without_control_tokens_are_read_by_the_tokenizer_itself():
-    tokenizer = byte_tokenizer()
-    assert plain_reader(tokenizer, ["<|fin|>", "x"]) is tokenizer
-    assert reader(tokenizer, [TemplateText("<|user|>"), "x"]) == (tokenizer, "<|user|>x")
 
 
 def test_training_data_hold_the_words_of_an_article():

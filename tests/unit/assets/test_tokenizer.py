@@ -9,7 +9,6 @@ import pytest
 from transformers import AutoTokenizer, BertTokenizer
 
 from ragauge.assets.tokenizer import DIRECT, load_tokenizer
-from ragauge.errors import UserError
 from ragauge.testing import write_checkpoint
 
 
@@ -37,11 +36,6 @@ def test_is_what_transformers_would_choose(folder):
         assert getattr(loaded, fact) == getattr(expected, fact)
 
 
-def test_a_missing_one_is_told(tmp_path):
-    with pytest.raises(UserError, match=rf"^{tmp_path}: .*tokenizer.* \(.*\)$"):
-        load_tokenizer(tmp_path)
-
-
 def test_opening_a_checkpoint_does_not_wait_for_torch_and_its_compiler(tmp_path):
     write_checkpoint(tmp_path)
     code = f"""
@@ -65,12 +59,3 @@ def write_word_pieces(folder):
     (folder / "tokenizer.json").unlink()
     (folder / "vocab.txt").write_text("\n".join(pieces))
     BertTokenizer(str(folder / "vocab.txt"), model_max_length=77).save_pretrained(folder)
-
-
-def test_an_error_without_text_is_named(tmp_path, monkeypatch):
-    def fail(*_, **__):
-        raise RuntimeError
-
-    monkeypatch.setattr(AutoTokenizer, "from_pretrained", fail)
-    with pytest.raises(UserError, match=r"\(RuntimeError\)$"):
-        load_tokenizer(tmp_path)

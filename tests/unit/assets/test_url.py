@@ -5,7 +5,6 @@ import pytest
 from archives import tarred
 from ragauge.assets import resolver, url
 from ragauge.errors import UserError
-from ragauge.io import progress
 from served_site import BODY, SHA256, Site, running
 
 
@@ -90,24 +89,3 @@ def test_an_archive_is_unpacked(site, tmp_path):
     folder = resolver.fetch(site.url("model.tar.gz"), home=tmp_path)
     assert (folder / "model" / "config.json").read_text() == "{}"
     assert not list(tmp_path.rglob("*.tar.gz"))
-
-
-@pytest.mark.parametrize(
-    "address", ["https://", "https://host", "https://host/", "https://host/a/..", "http:///x"]
-)
-def test_an_address_without_a_file_is_refused(address, tmp_path):
-    with pytest.raises(UserError, match="not of the form https://host/path/file"):
-        resolver.fetch(address, home=tmp_path)
-
-
-def test_a_file_is_fetched_once_with_its_progress(site, tmp_path, capsys, monkeypatch):
-    path = resolver.fetch(site.url(), sha256=SHA256, home=tmp_path)
-    assert (path.name, path.read_bytes()) == ("file.bin", BODY)
-    assert resolver.fetch(site.url(), sha256=SHA256, home=tmp_path) == path
-    assert site.asked == [None]
-    shown = capsys.readouterr().err
-    assert f"fetching {site.url()}" in shown
-    assert "1.02M/1.02M" in shown
-    monkeypatch.setattr(progress, "hidden", True)
-    resolver.fetch(site.url("other.bin"), home=tmp_path)
-    assert capsys.readouterr().err == ""

@@ -1,12 +1,10 @@
 """Shared parts of the benchmarks: verdicts on targets, options, the table of targets on their page."""
 
 import json
-import sys
-from pathlib import Path
 
 import startup
 import targets
-from _common import finish, parse_options
+from _common import finish
 
 
 def test_the_page_has_the_table_of_targets(root):
@@ -24,15 +22,6 @@ def test_verdicts_of_both_directions(capsys):
     assert result["missed"] == ["superposition_over_naive", "method_roofline faster than the floor"]
     assert [verdict["fault"] for verdict in result["targets"]] == [False, False, True]
     assert result["not_measured"] == {"int8_prefill_openvino": "it is not installed"}
-
-
-def test_options_have_the_types_of_their_defaults(monkeypatch):
-    given = ["x.py", "a/file", "--names", "a,b", "--new-tokens", "3", "--quick"]
-    monkeypatch.setattr(sys, "argv", given)
-    options = {"names": ["c"], "new_tokens": 1, "quick": False, "threads": int}
-    args = parse_options("", "path", **{name: (default, "") for name, default in options.items()})
-    found = {"names": ["a", "b"], "new_tokens": 3, "quick": True, "threads": None, "json": False}
-    assert vars(args) == {"path": Path("a/file"), **found}
 
 
 def test_a_runs_estimate_is_read_from_its_log():

@@ -52,6 +52,8 @@ def unpacked(root, tmp_path_factory):
 @pytest.fixture(scope="module")
 def rehearsed(unpacked, preloaded):
     """What all steps wrote; the first start is killed after one of them."""
+    if not os.environ.get("RAGAUGE_GPU_KIT"):
+        pytest.skip("runs every step of the kit and takes minutes: `make gpu-kit` runs it")
     out = unpacked.parent / "out"
     python = str(preloaded.folder / "python")  # every step of it is, too
     killed = kit(unpacked, "run", out, *ENGINE, python=python)

@@ -74,7 +74,7 @@ def test_freed_memory_is_not_mapped_anew():
 
 
 def test_a_training_alone_returns_freed_memory(monkeypatch, tmp_path):
-    retained = list[str]()
+    retained = []
     for step, options in {
         "data": [],
         "train": ["--data", str(tmp_path), "--checkpoints", str(tmp_path)],

@@ -7,6 +7,7 @@ import pytest
 import service_parts as parts
 from ragauge.cli._main import main
 from ragauge.pipelines.retrieval.retriever import Query
+from tables import cases
 
 
 @pytest.fixture(scope="module")
@@ -41,16 +42,6 @@ def test_json_holds_the_answer_of_the_searcher(addresses, capsys):
     assert result["seconds"]["search"] == 0.001
 
 
-def test_readable_text_has_a_paragraph_a_neighbour(addresses, capsys):
-    lines = output_of(capsys, "--server", addresses[0], "--text", "a").splitlines()
-    [found] = parts.Toy().search([Query(text="a")])
-    document = found.documents[0]
-    distance = found.distances[0]
-    assert lines[0] == f"1. chunk {found.ids[0]} of document {document}, distance {distance:.4f}"
-    assert lines[1] == "   " + parts.spelled([found.tokens[0, : found.lengths[0]].tolist()])[0]
-    assert lines[-1].startswith("2 found; nprobe 4; ")
-
-
 def test_a_partial_answer_says_what_is_missing(addresses, capsys):
     servers = ["--server", "127.0.0.1:9", "--server", addresses[1]]
     assert "partial answer: without the parts of 127.0.0.1:9" in output_of(
@@ -64,13 +55,13 @@ def test_a_partial_answer_says_what_is_missing(addresses, capsys):
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [
-        (["--text", " "], "query: the text is empty"),
-        (["--text", "a", "--k", "0"], "query: k must be at least 1, not 0"),
-        (["--text", "a", "--nprobe", "17"], "refused: queries[0].nprobe: 17; must be from 1 to 16"),
-        (["--text", "a", "--deadline", "0"], "retrieval deadline: 0.0; must be seconds above 0"),
-        (["--text", "a", "--tls-ca", "none.pem"], "none.pem: cannot be read"),
-    ],
+    cases("""
+[--text, ' '] -> query: the text is empty
+[--text, a, --k, '0'] -> query: k must be at least 1, not 0
+[--text, a, --nprobe, '17'] -> refused: queries[0].nprobe: 17; must be from 1 to 16
+[--text, a, --deadline, '0'] -> retrieval deadline: 0.0; must be seconds above 0
+[--text, a, --tls-ca, none.pem] -> none.pem: cannot be read
+"""),
 )
 def test_a_mistake_is_one_line(addresses, arguments, message, capsys):
     assert main(["query", "--server", addresses[0], *arguments]) == 2

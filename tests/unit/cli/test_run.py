@@ -6,7 +6,6 @@ import pytest
 
 from ragauge.cli._main import main
 from ragauge.io import records
-from ragauge.measure import concurrency
 from ragauge.testing import write_questions
 
 
@@ -43,20 +42,6 @@ def arguments(model, tmp_path):
     ]
 
 
-@pytest.fixture
-def asked(monkeypatch):
-    """The keys of the questions that are asked from now on."""
-    keys = list[str]()
-    ask = concurrency.ask
-
-    def noted(engine, method, example, *more, **options):
-        keys.append(example.key)
-        return ask(engine, method, example, *more, **options)
-
-    monkeypatch.setattr(concurrency, "ask", noted)
-    return keys
-
-
 def test_failed_questions_are_reported_with_reasons_and_exit_code_3(arguments, tmp_path, capsys):
     assert main(arguments) == 3
     first, *reasons, hint = capsys.readouterr().out.splitlines()
@@ -71,34 +56,6 @@ def test_failed_questions_are_reported_with_reasons_and_exit_code_3(arguments, t
     assert (result["answered"], result["failed"]) == (2, 2)
     assert sum(map(len, result["reasons"].values())) == 2
     assert captured.err == ""
-
-
-def test_retrying_asks_what_failed_and_nothing_else(arguments, tmp_path, asked):
-    out = tmp_path / "x.jsonl"
-    assert main(arguments) == 3
-    lines = out.read_text().splitlines()
-    failed = [record.key for record in records.read(out) if record.status == "failed"]
-    asked.clear()
-    assert main(arguments) == 3  # a rerun asks nothing
-    assert asked == []
-    assert main([*arguments, "--retry-failed"]) == 3
-    assert asked == failed
-    assert [out.read_text().splitlines()[place] for place in (0, 3)] == [lines[0], lines[3]]
-
-
-def test_a_killed_retry_has_lost_no_record(arguments, tmp_path, monkeypatch):
-    assert main(arguments) == 3
-    before = (tmp_path / "x.jsonl").read_bytes()
-
-    def killed(*args, **options):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(concurrency, "ask", killed)
-        assert main([*arguments, "--retry-failed"]) == 130
-    assert (tmp_path / "x.jsonl").read_bytes() == before
-    assert main(arguments) == 3
-    assert (tmp_path / "x.jsonl").read_bytes() == before
 
 
 def test_there_is_nothing_to_retry_without_records(arguments, capsys):

@@ -2,7 +2,6 @@
 whole, and mistakes.
 """
 
-import signal
 from contextlib import ExitStack
 
 import numpy as np
@@ -21,6 +20,7 @@ from ragauge.pipelines.service.fanout import Fanout
 from ragauge.pipelines.service.server import LoadedIndex, Server
 from ragauge.pipelines.service.settings import ServerSettings
 from ragauge.testing import write_checkpoint
+from tables import cases
 
 SHARDS = 2
 NLIST = 4
@@ -83,12 +83,6 @@ def queries(retriever):
     ]
 
 
-def test_the_served_answers_are_those_of_the_retriever(address, retriever):
-    with Client(address) as client:
-        parts.assert_same(client.search(queries(retriever)), retriever.search(queries(retriever)))
-        assert client.describe() == retriever.describe()
-
-
 def test_requests_searched_together_get_what_each_gets_by_itself(retriever):
     all_queries = queries(retriever)
     requests = [all_queries[:1], all_queries[1:4], all_queries[4:]]
@@ -100,24 +94,6 @@ def test_a_search_that_nobody_waits_for_stops_before_its_next_stage(retriever):
     answers = iter([False, True])
     with pytest.raises(CancelledSearchError):
         retriever.search_together([queries(retriever)[:1]], lambda: next(answers))
-
-
-def test_sighup_opens_the_index_again(running, retriever):
-    with Client(running.address) as client:
-        running.process.send_signal(signal.SIGHUP)
-        for _ in range(5):
-            parts.assert_same(
-                client.search([Query(text="music", k=3)]),
-                retriever.search([Query(text="music", k=3)]),
-            )
-
-
-def test_a_budget_chooses_effort_in_the_server(address):
-    with Client(address) as client:
-        [little, much] = [
-            client.search([Query(text="a king", budget_s=budget)])[0] for budget in (1e-9, 1000.0)
-        ]
-    assert (little.nprobe, much.nprobe) == (1, NLIST)
 
 
 def test_the_parts_answer_as_the_whole(folder, retriever):
@@ -152,19 +128,16 @@ def test_the_parts_answer_as_the_whole(folder, retriever):
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [
-        (["--port", "70000"], "--port: must be less than or equal to 65535, not '70000'"),
-        (["--tls-cert", "a.pem"], "--tls-cert and --tls-key: give both or neither"),
-        (
-            ["--tls-cert", "a.pem", "--tls-key", "b.pem"],
-            "TLS: a.pem and b.pem cannot be used: No such file",
-        ),
-        (["--token-file", "none"], "none: cannot be read: No such file"),
-        (["--cores", "x"], "cores 'x': must be a list of cores"),
-        (["--part", "0/3"], "part-0-of-3: no merged index"),
-        (["--host", "203.0.113.1", "--insecure"], "cannot listen on 203.0.113.1:0"),
-        (["--database", "none"], "no chunk database"),
-    ],
+    cases("""
+[--port, '70000'] -> --port: must be less than or equal to 65535, not '70000'
+[--tls-cert, a.pem] -> --tls-cert and --tls-key: give both or neither
+[--tls-cert, a.pem, --tls-key, b.pem] -> TLS: a.pem and b.pem cannot be used: No such file
+[--token-file, none] -> none: cannot be read: No such file
+[--cores, x] -> cores 'x': must be a list of cores
+[--part, 0/3] -> part-0-of-3: no merged index
+[--host, 203.0.113.1, --insecure] -> cannot listen on 203.0.113.1:0
+[--database, none] -> no chunk database
+"""),
 )
 def test_a_mistake_is_one_line(folder, arguments, message, capsys):
     given = [
@@ -182,29 +155,6 @@ def test_a_mistake_is_one_line(folder, arguments, message, capsys):
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("ragauge: error: ")
     assert message in error
-
-
-def test_an_index_that_was_cut_short_is_refused_before_anything_is_served(folder, capsys):
-    path = folder / "indexes" / "ivf" / "part-1-of-2" / "index.ivfdata"
-    content = path.read_bytes()
-    path.write_bytes(content[:-1])
-    try:
-        assert (
-            main(
-                [
-                    "serve",
-                    "--database",
-                    str(folder),
-                    "--index",
-                    "ivf",
-                    *options(folder, "--part", "1/2"),
-                ]
-            )
-            == 2
-        )
-    finally:
-        path.write_bytes(content)
-    assert "cut short; rebuild it" in capsys.readouterr().err
 
 
 def test_another_host_without_credentials_is_refused_before_anything_is_opened(

@@ -7,6 +7,7 @@ import pytest
 from ragauge.config.defaults import expanded
 from ragauge.errors import UserError
 from small_config import parsed
+from tables import cases
 
 
 def test_keys_in_braces_are_swept_crosswise_in_the_order_of_the_label():
@@ -50,26 +51,17 @@ def test_switches_and_fractions_are_written_as_in_yaml():
 
 @pytest.mark.parametrize(
     ("section", "message"),
-    [
-        ({"p_{m}": {"n": [1]}}, "methods.p_{m}: unknown key in braces 'm'; known: n"),
-        ({"p_{}": {"n": [1]}}, "methods.p_{}: unknown key in braces ''"),
-        (
-            {"p_{m}": {"m": 1}},
-            "methods.p_{m}.m: must be a list of values, since the label names it in braces, not 1",
-        ),
-        ({"p_{m}": {"m": []}}, "methods.p_{m}.m: must be a list of values"),
-        ({"p_{m}": {"m": [[1], [2]]}}, "methods.p_{m}.m: must be a list of values"),
-        ({"p_1": {}, "p_{m}": {"m": [1]}}, "methods.p_{m}: there is an entry 'p_1' already"),
-    ],
+    cases("""
+{'p_{m}': {n: [1]}} -> methods.p_{m}: unknown key in braces 'm'; known: n
+{'p_{}': {n: [1]}} -> methods.p_{}: unknown key in braces ''
+{'p_{m}': {m: 1}} -> methods.p_{m}.m: must be a list of values, since the label names it in braces, not 1
+{'p_{m}': {m: []}} -> methods.p_{m}.m: must be a list of values
+{'p_{m}': {m: [[1], [2]]}} -> methods.p_{m}.m: must be a list of values
+{p_1: {}, 'p_{m}': {m: [1]}} -> methods.p_{m}: there is an entry 'p_1' already
+"""),
 )
 def test_mistakes_name_their_place(section, message):
     with pytest.raises(UserError, match=re.escape(message)):
         expanded(section, "methods")
     with pytest.raises(UserError, match=re.escape(f"c.yaml: {message}")):
         parsed(methods=section)
-
-
-@pytest.mark.parametrize("label", ["p_{m", "p_m}", "p_{m.n}", "p_{m}/x", "p_{m}_{n", "p_{m}_{m!r}"])
-def test_a_label_that_is_no_file_name_is_refused(label):
-    with pytest.raises(UserError, match="must be made of letters, digits"):
-        parsed(methods={label: {"method": "bm25", "m": [1]}})

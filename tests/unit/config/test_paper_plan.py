@@ -11,13 +11,13 @@ from types import SimpleNamespace
 import pytest
 
 from miniature.kinds import planned
+from pipeline_calls import calls
 from ragauge.config.plan.plan import Plan
 from ragauge.cost import accelerators, shapes, tokens
 from ragauge.cost.hardware import Precision
 from ragauge.cost.roofline import floor_seconds
 from ragauge.cost.trace import Call
 from ragauge.errors import UserError
-from ragauge.pipelines.cost import calls
 from ragauge.pipelines.retrieval import sizes
 
 PAPERS = Path(__file__).parents[3] / "configs/papers"

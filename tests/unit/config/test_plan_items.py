@@ -3,7 +3,6 @@
 import random
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -121,7 +120,7 @@ def test_an_item_shows_the_same_from_what_it_reads_alone(plan, config, finished,
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(sibling, target)
     shutil.copytree(finished / "data", tmp_path / "data")  # comes with the answers
-    module: Any = registry.module("item", item)
+    module = registry.module("item", item)
     whole, alone = (module.table(Runs(folder, config)) for folder in (finished, tmp_path))
     assert whole["measured"].notna().any()
     assert alone.to_csv(index=False) == whole.to_csv(index=False)
@@ -181,11 +180,6 @@ def test_where_nothing_can_be_compared_the_smallest_is_read():
     assert names(Reads(answers=[every(), every("naive")]), K1, NAIVE) == ["k1", "naive"]
 
 
-def test_models_that_are_fine_tuned_here_are_left_out_where_an_item_reads_none():
-    mine = VariantJob("nq", "mine", "naive", "naive", {}, (), "single_hop", trained=True)
-    assert names(Reads(answers=[every()], trained=False), mine, NAIVE) == ["naive"]
-
-
 @pytest.mark.parametrize(
     ("datasets", "kinds"),
     [
@@ -224,3 +218,8 @@ def test_an_item_depends_on_the_entries_that_it_reads_alone(
     after = Plan(parse(written, "c.yaml"), 1).items
     names = {"superposition_table_1", "frontier", "piperag_figure_4", "cfic_table_1"}
     assert {name for name in names if before.settings(name) != after.settings(name)} == items
+
+
+def test_models_that_are_fine_tuned_here_are_left_out_where_an_item_reads_none():
+    mine = VariantJob("nq", "mine", "naive", "naive", {}, (), "single_hop", trained=True)
+    assert names(Reads(answers=[every()], trained=False), mine, NAIVE) == ["naive"]

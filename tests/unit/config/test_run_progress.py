@@ -6,7 +6,7 @@ from ragauge.config.run_progress import JobProgress, line, status
 def test_questions_are_counted_while_their_job_runs(tmp_path):
     examples = tmp_path / "questions.jsonl"
     records = tmp_path / "naive.jsonl"
-    finished = set[str]()
+    finished = set()
     jobs = [
         JobProgress(lambda: "data" in finished),
         JobProgress(lambda: "naive" in finished, examples, records, limit=6),
@@ -23,16 +23,3 @@ def test_questions_are_counted_while_their_job_runs(tmp_path):
     (tmp_path / "naive.jsonl.partial").unlink()
     finished.add("naive")
     assert status(jobs)[:4] == (3, 2, 9, 6)
-
-
-def test_an_earlier_run_says_nothing_of_the_rate(tmp_path):
-    (tmp_path / "q.jsonl").write_text("{}\n" * 99)
-    (tmp_path / "a.jsonl.partial").write_text("{}\n" * 51)
-    jobs = [JobProgress(lambda: False, tmp_path / "q.jsonl", tmp_path / "a.jsonl")]
-    first = status(jobs)
-    assert line(first, first, 600.0) == "0 of 1 jobs and 50 of 99 questions done"
-    (tmp_path / "a.jsonl.partial").write_text("{}\n" * 76)
-    assert (
-        line(status(jobs), first, 600.0)
-        == "0 of 1 jobs and 75 of 99 questions done; about 10 min left"
-    )

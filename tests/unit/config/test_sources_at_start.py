@@ -1,7 +1,5 @@
 """What a run asks of others is checked before it starts, one line each."""
 
-from typing import Any
-
 import pytest
 
 from endpoints import Reply, says, served, streams
@@ -26,7 +24,7 @@ def bare(monkeypatch, tmp_path):
 
 @pytest.fixture
 def plan():
-    config: dict[str, Any] = {"run": "r", "models": {"m": {"source": MODEL}}}
+    config = {"run": "r", "models": {"m": {"source": MODEL}}}
     config |= {"training": {"t": {"model": "smollm2-135m-instruct", "writer": "endpoint"}}}
     config |= {"datasets": {"nq_open": {}}, "methods": {"cfic": {}}, "judge": {"methods": ["cfic"]}}
     return Plan(parse(config, "c.yaml"))

@@ -12,6 +12,7 @@ from ragauge.cost import accelerators
 from ragauge.cost.hardware import Precision
 from ragauge.cost.shapes import named
 from ragauge.cost.trace import Call
+from tables import cases
 
 HALF = Precision("bfloat16")
 H100 = accelerators.known()["h100"]
@@ -117,30 +118,16 @@ def test_the_command_line_predicts_every_state_in_its_last_line(capsys):
     assert "not measured" in captured.out
 
 
-def test_a_file_states_other_rates(capsys, tmp_path):
-    path = tmp_path / "mine.yaml"
-    path.write_text(yaml.safe_dump(RATES))
-    options = ("--method", "naive", "--new-tokens", "1", "--json", "--hardware", str(path))
-    code, captured = run(capsys, *options)
-    row = json.loads(captured.out.splitlines()[-1])["prediction"]["rows"][0]
-    assert code == 0
-    assert row["per_token_s"] is row["cost_per_1000_answers"] is None
-    assert row["answers_at_once"] == int((4e10 - WEIGHTS - EMBEDDING_AND_NORMS) // (2914 * KV))
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
-    [
-        ({"memory_bytes": -1}, "memory_bytes"),
-        ({"bandwidth_bytes_per_s": "fast"}, "bandwidth_bytes_per_s"),
-        ({"matmul_flop_per_s": {"fp8": 1e15}}, "fp8"),
-        ({"memory": 1e9}, "unknown key 'memory'; did you mean 'memory_bytes'?"),
-        (
-            {"matmul_flop_per_s": {"float16": 1e14}},
-            "mine: unknown dtype 'bfloat16'",
-        ),
-        ({"memory_bytes": 1e10}, "13.5 GB of weights"),
-    ],
+    cases("""
+{memory_bytes: -1} -> memory_bytes
+{bandwidth_bytes_per_s: fast} -> bandwidth_bytes_per_s
+{matmul_flop_per_s: {fp8: 1000000000000000.0}} -> fp8
+{memory: 1000000000.0} -> unknown key 'memory'; did you mean 'memory_bytes'?
+{matmul_flop_per_s: {float16: 100000000000000.0}} -> mine: unknown dtype 'bfloat16'
+{memory_bytes: 10000000000.0} -> 13.5 GB of weights
+"""),
 )
 def test_a_file_that_does_not_fit_is_refused(capsys, tmp_path, change, words):
     path = tmp_path / "mine.yaml"
@@ -156,7 +143,7 @@ def test_a_file_that_does_not_fit_is_refused(capsys, tmp_path, change, words):
     [
         (("--method", "naive", "--hardware", "h200"), "'h200'.*a100, h100, l40s.*YAML"),
         (("--method", "naive", "--price", "2"), "--hardware"),
-        (("--schedule", "piperag", "--hardware", "h100"), "--method"),
+        (("--published", "--hardware", "h100"), "--method"),
     ],
 )
 def test_unknown_hardware_and_options_without_it_are_refused(capsys, options, words):

@@ -9,8 +9,6 @@ from ragauge.cost import gap
 from ragauge.cost.flop import call_macs
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call
-from ragauge.measure.protocols import latency
-from ragauge.results.times import LatencyTimes, ProtocolFacts
 from ragauge.testing import write_checkpoint
 
 SHAPE = Shape("llama", 64, 32, (4,) * 2, (2,) * 2, 8, (64,) * 2, True, 256, "rope")
@@ -51,13 +49,6 @@ def test_the_gap_is_all_that_is_not_theory():
     assert stages["query"]["parallel_paths_s"] == pytest.approx(2 * stages["query"]["theory_s"])
 
 
-def test_a_step_of_decoding_is_bound_by_memory():
-    stages = gap.stages(NAIVE, SHAPE, "float32", MACHINE)
-    products = 2 * call_macs(NAIVE[1], SHAPE) / 1e11
-    assert stages["decode"]["memory_s"] == pytest.approx(stages["decode"]["roofline_s"] - products)
-    assert stages["decode"]["memory_s"] > 0.9 * stages["decode"]["roofline_s"]
-
-
 def test_several_lengths_in_one_run(tmp_path, capsys):
     counts = tmp_path / "counts.json"
     machine = tmp_path / "machine.json"
@@ -82,8 +73,3 @@ def test_several_lengths_in_one_run(tmp_path, capsys):
             stages = there["stages"]["superposition"]
             for name, parts in gap_of_method["stages"].items():
                 assert sum(parts.values()) == pytest.approx(stages[name]["seconds"])
-
-
-def test_without_naive_there_is_no_gap(tmp_path):
-    times = LatencyTimes(protocol=ProtocolFacts(new_tokens=5))
-    assert latency.table(times).startswith("5 generated tokens")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ragauge.cost.overlap import AHEAD, PREFETCH, RETRIEVAL, WAIT, ideal_s, parts_s, windows
+from ragauge.cost.overlap import AHEAD, PREFETCH, RETRIEVAL, WAIT, ideal_s, waited_s, windows
 from ragauge.cost.trace import Call
 
 
@@ -28,26 +28,11 @@ PIPELINED = [
 def test_every_window_costs_the_longer_of_its_parts():
     assert ideal_s(PIPELINED) == pytest.approx((0.5 + 3.0) + max(3.0, 2.0) + max(2.5, 5.0) + 1.0)
     assert [w.hidden for w in windows(PIPELINED)] == [False, True, True, False]
-    parts = {"retrieval_s": 8.5, "generation_s": 8.5, "ahead_s": 0.0, "waited_s": 3.0 + 1.1 + 0.01}
-    assert parts_s(PIPELINED) == pytest.approx(parts)
+    assert waited_s(PIPELINED) == pytest.approx(3.0 + 1.1 + 0.01)
 
 
 def test_what_is_read_behind_a_prefetch_runs_beside_the_same_window():
     trace = [*PIPELINED[:5], call(AHEAD, 0.8), *PIPELINED[5:]]
     assert ideal_s(trace) == pytest.approx((0.5 + 3.0) + max(3.0 + 0.8, 2.0) + max(2.5, 5.0) + 1.0)
-    assert (parts_s(trace)["ahead_s"], parts_s(trace)["generation_s"]) == pytest.approx((0.8, 8.5))
     assert ideal_s(trace, generation=4) == pytest.approx((0.125 + 3.0) + (3.0 + 0.2) + 2.5 + 0.25)
     assert ideal_s(trace, retrieval=4) == pytest.approx((0.5 + 0.75) + 2.0 + 5.0 + 1.0)
-
-
-def test_without_prefetches_it_is_the_sum():
-    waited = [call("read", 1.0), *[call(RETRIEVAL, 2.0), call("decode", 3.0)] * 2]
-    assert ideal_s(waited) == pytest.approx(11.0)
-    assert ideal_s(waited, retrieval=2) == pytest.approx(9.0)
-    assert ideal_s([]) == 0.0
-
-
-def test_what_was_done_before_the_request_is_free():
-    assert ideal_s([call("documents", 9.0, offline=True), call("decode", 1.0)]) == pytest.approx(
-        1.0
-    )

@@ -46,10 +46,6 @@ def test_8_bit_products_have_their_own_rate_and_attention_has_the_dtypes():
     assert product_seconds(call, SHAPE, Precision(weights="int8"), machine) == pytest.approx(
         2 * products / 1e9
     )
-    only = Precision(weights="int8_weight_only")
-    assert product_seconds(call, SHAPE, only, machine) == product_seconds(
-        call, SHAPE, "float32", machine
-    )
 
 
 def test_weights_in_memory():

@@ -15,7 +15,7 @@ from ragauge import registry
 from ragauge.cost.flop import attention_macs, trace_macs
 from ragauge.cost.trace import Call
 from ragauge.engines import batched_cache
-from ragauge.engines.batching import BatchScheduler, EngineProxy, max_batch_size
+from ragauge.engines.batching import BatchScheduler, max_batch_size
 from ragauge.engines.decoder import Decoder
 from ragauge.engines.kernels import choice
 from ragauge.engines.protocol import Limits, SpanEngine
@@ -24,7 +24,7 @@ from ragauge.engines.store import MemoryStore
 from ragauge.methods.base import making
 
 LIMITS = Limits(max_new_tokens=6, ignore_stop=True)
-OPTIONS: dict[str, list[dict[str, Any]]] = {
+OPTIONS = {
     "superposition": [
         {"top_k": 2, "saliency": "attention"},
         {"factor": 2},
@@ -66,8 +66,8 @@ def test_every_method_answers_as_alone(family, encoder):
         for name in ("heads", "kv_heads", "ffn")
     }
     lm = tiny_models.tiny_lm(replace(shape, **third))  # a third layer: cache_blend reads it apart
-    works: dict[str, Work] = {}
-    needed: dict[str, dict[str, Any]] = {
+    works = {}
+    needed = {
         "dense": {"encoder": encoder},
         "kv_link": tiny_models.LINKS,
     }
@@ -212,24 +212,6 @@ def test_questions_side_by_side_share_stored_documents(lm):
     assert sum(call.computed_tokens for call in offline) == sum(map(len, corpus.documents))
 
 
-def test_a_pass_reads_weights_once_for_all(lm, monkeypatch):
-    """Three prompts in one pass; as many passes as the longest response has further tokens; room is
-    used again.
-    """
-    passes: list[int] = []
-    real = type(lm.decoder).read
-
-    def counted(self, x, parts, layers=None):
-        passes.append(sum(part.tokens for part in parts))
-        return real(self, x, parts, layers)
-
-    monkeypatch.setattr(type(lm.decoder), "read", counted)
-    with BatchScheduler(lm, 3) as batch:
-        done = list(batch.run(partial(read, [4] * n, n) for n in (2, 3, 4, 5)))
-    assert [len(task.result()) for task in done] == [2, 3, 4, 5]
-    assert passes == [9, 3, 7, 2, 1, 1, 1]
-
-
 def test_work_joins_while_other_work_decodes(lm):
     with BatchScheduler(lm, 4) as batch:
         first = batch.submit(partial(read, [4, 5, 6], 12))
@@ -267,7 +249,7 @@ def test_one_failure_is_of_one_task(lm, monkeypatch):
         engine.respond([3, 4], Limits(max_new_tokens=5, stop=("x",)))
 
     with BatchScheduler(lm, 5) as batch:
-        works: list[Callable[[EngineProxy], Any]] = [
+        works = [
             partial(read, [5, 6], 8),
             failing,
             short_of_memory,

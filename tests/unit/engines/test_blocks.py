@@ -64,14 +64,6 @@ def test_parts_of_several_types_are_one_layer_with_a_bias():
     assert torch.equal(halves, block_linear(parts, bias)(x).to(torch.bfloat16))
 
 
-@needs_compiler
-def test_widths_of_32_numbers_have_scales_of_their_own():
-    part = rows("Q4_1", width=96)
-    x = activations(4, 96) * torch.tensor([1.0, 100.0, 0.01]).repeat_interleave(32)
-    expected = x @ part.values().t()
-    assert (block_linear([part])(x) - expected).abs().max() < 2e-6 * expected.abs().max()
-
-
 def test_other_blocks_and_broken_panels_are_refused():
     with pytest.raises(UserError, match=r"Q3_K.*Q4_0, Q4_1"):
         block_linear([rows("Q3_K")])

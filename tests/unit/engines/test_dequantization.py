@@ -2,21 +2,17 @@
 refused by name.
 """
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 import lm_references as tiny
 from ragauge.errors import UserError
 
-Parts = dict[str, Tensor]
 GENERATOR = torch.Generator().manual_seed(5)
 IDS = tiny.tokens(20)
 
@@ -123,8 +119,7 @@ def compressed(form, bits=8, **others):
 
 
 BLOCKS = {"quant_method": "fp8", "weight_block_size": [16, 16], "activation_scheme": "dynamic"}
-Store = Callable[[int, int], tuple[Parts, Tensor]]
-CASES: dict[str, tuple[dict[str, Any], Store]] = {
+CASES = {
     "fp8 by block": (BLOCKS, fp8_by_block),
     "fp8, blocks larger than layers": (
         BLOCKS | {"weight_block_size": [128, 128]},

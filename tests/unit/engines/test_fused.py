@@ -96,7 +96,7 @@ def logits(lm, choice):
     "how", [{}, {"dtype": "bfloat16"}, {"weights": "int8"}, {"kv": "int8"}], ids=str
 )
 def test_a_compiled_pass_computes_what_the_operators_compute(how, monkeypatch):
-    passes: list[int] = []
+    passes = []
     read = FusedLayers.read
     monkeypatch.setattr(
         FusedLayers, "read", lambda self, x, *rest: passes.append(len(x)) or read(self, x, *rest)
@@ -233,8 +233,7 @@ def test_integers_are_kept_once_where_one_kernel_takes_all_tokens():
 
 def passed(run, choice):
     with using(choice):
-        states: torch.Tensor = run()
-        return states
+        return run()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int8])

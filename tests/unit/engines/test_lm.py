@@ -44,8 +44,7 @@ class Words:
 
 @pytest.fixture(params=[ROPE, ALIBI], ids=["rope", "alibi"])
 def shape(request):
-    made: Shape = request.param
-    return made
+    return request.param
 
 
 @pytest.fixture(params=[False, True], ids=["", "fixed_steps"])
@@ -136,10 +135,6 @@ def test_blank_lines_before_a_text_end_it_only_where_they_are_not_skipped(lm, mo
     monkeypatch.setattr(lm, "tokenizer", SimpleNamespace(decode=lambda ids, **_: texts[len(ids)]))
     assert len(respond(lm, Limits(9))) == 1
     assert len(respond(lm, Limits(9, skip_blanks=True))) == 5
-
-
-def test_a_response_ends_at_the_context(lm):
-    assert len(respond(lm, Limits(100, stop=()), prompt=290)) == 10
 
 
 @SHAPES

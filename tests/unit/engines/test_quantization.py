@@ -9,8 +9,7 @@ from lm_references import row
 from ragauge.cost.cycles import kv_bytes
 from ragauge.cost.hardware import Precision
 from ragauge.engines.loading import random_lm
-from ragauge.engines.protocol import Limits
-from ragauge.engines.spans import Row, Span
+from ragauge.engines.spans import Span
 from ragauge.engines.store import DocumentStore
 from tiny_models import FAMILIES, LLAMA
 
@@ -78,37 +77,6 @@ def test_moved_tokens_are_near_those_read_there():
     there = lm.new_cache(20)
     lm.extend(there, [row(IDS, 3.0)], stage="prompt")
     assert distance(after(lm, cache, span), after(lm, there, span)) < 0.02
-
-
-def test_heads_keep_their_own_slots():
-    exact, found = (
-        after(lm, cache.select_by_head([[[0, 3, 4], [1]], [[5], [6, 7]]], 8), Span(0, 3))
-        for lm in (reader(kv="full"), reader())
-        for cache in [filled(lm)[0]]
-    )
-    assert distance(found, exact) < 0.02
-
-
-def test_tokens_are_rewritten_in_place():
-    lm = reader()
-    cache, span = filled(lm)
-    before = content(cache, span)
-    again = Row([IDS[3], IDS[8]], [3.0, 8.0], (span,), slots=(3, 8))
-    lm.extend(cache, [again], stage="again")
-    for name, part in content(cache, span).items():
-        # a last bit of an integer
-        torch.testing.assert_close(part, before[name], atol=1, rtol=1e-5)
-
-
-def test_responses_side_by_side_and_a_row_over_gathered_spans_agree():
-    lm = reader()
-    cache, span = filled(lm)
-    alone = after(lm, lm.join(cache, [span], 8), span)
-    rows = [row(MORE, 20.0, [span]), row(MORE[:2], 20.0, [Span(0, 4)])]
-    found = lm.extend(cache, rows, stage="query", parallel=True, last_logits=True).last_logits
-    torch.testing.assert_close(found[0], alone, atol=1e-5, rtol=1e-4)
-    ids = lm.generate(lm.join(cache, [span], 8), alone, 12.0, Limits(4, ignore_stop=True))
-    assert len(ids) == 4
 
 
 def test_stored_documents_come_back_bit_for_bit(tmp_path):

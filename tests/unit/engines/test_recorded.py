@@ -65,20 +65,6 @@ def test_a_trace_holds_every_call(shape):
 
 
 @pytest.mark.parametrize("make", [random_lm, ShapeLM])
-def test_nothing_is_recorded_outside_a_trace(make):
-    lm = make(LLAMA)
-    lm.extend(lm.new_cache(4), [row(tokens(4))], stage="prompt")
-    with lm.tracing() as outer:
-        lm.extend(lm.new_cache(4), [row(tokens(4))], stage="preamble")
-        with lm.tracing() as inner:
-            lm.extend(lm.new_cache(4), [row(tokens(4))], stage="query")
-        lm.extend(lm.new_cache(4), [row(tokens(4))], stage="task")
-    lm.extend(lm.new_cache(4), [row(tokens(4))], stage="prompt")
-    assert [c.stage for c in outer] == ["preamble", "task"]
-    assert [c.stage for c in inner] == ["query"]
-
-
-@pytest.mark.parametrize("make", [random_lm, ShapeLM])
 def test_the_peak_of_cached_bytes_is_since_tracing_began(make):
     lm = make(LLAMA)
     cache = lm.new_cache(4)
@@ -93,17 +79,3 @@ def test_the_peak_of_cached_bytes_is_since_tracing_began(make):
         lm.extend(cache, [row(tokens(2), 4)], stage="query")
         assert lm.cache_bytes == 6 * per_token
     assert lm.peak_cache_bytes == 13 * per_token
-
-
-def test_calls_survive_json():
-    timed = replace(EXPECTED[5], seconds=0.5, loading_s=0.25)
-    for call in [*EXPECTED, timed, replace(EXPECTED[2], layers=(0, 1), again=(2, 0))]:
-        assert Call.from_json(call.to_json()) == call
-    assert EXPECTED[0].to_json() == {
-        "stage": "preamble",
-        "lengths": (5,),
-        "past": (0,),
-        "offline": True,
-    }
-    with pytest.raises(TypeError):
-        Call.from_json({"stage": "query", "lengths": [1], "past": [0], "tokens": 3})

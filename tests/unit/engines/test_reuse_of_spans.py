@@ -3,12 +3,10 @@ dense passes by hand.
 """
 
 import random
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
 
 import tiny_models
 from ragauge.engines.spans import Row, Span
@@ -23,7 +21,6 @@ FAMILIES = {
 }
 WITHIN = {"atol": 2e-5, "rtol": 1e-4}
 DOCUMENTS = (9, 6, 7)
-Seen = Callable[[int, int], Tensor]
 """(layer, head) -> which keys each query sees: (query, key) bool."""
 
 
@@ -182,15 +179,6 @@ def test_tokens_read_again_in_place_and_new_ones_behind_them(lm, chosen):
         assert torch.equal(mine[:, rest], theirs[:, rest])
 
 
-def test_a_row_in_place_sees_its_past_alone(lm):
-    cache, spans = documents(lm, room=3)
-    row = Row(ids(3, 7), line(30, 3), (spans[0], spans[2]), range(22, 25))
-    found = read(lm, cache, row, last_logits=True)
-    apart = lm.join(cache, [spans[0], spans[2]], 3)
-    expected = read(lm, apart, Row(ids(3, 7), line(30, 3), (Span(0, 16),)), last_logits=True)
-    torch.testing.assert_close(found.last_logits, expected.last_logits, **WITHIN)
-
-
 def test_slots_that_are_neither_past_nor_free_are_refused(lm):
     cache, spans = documents(lm, room=5)
     for past, slots in ((spans[:1], [12]), (spans, [23]), (spans, [22, 22]), (spans, [0, 0])):
@@ -280,32 +268,3 @@ def test_heads_that_keep_other_tokens(lm, ragged, room):
     )
     torch.testing.assert_close(pair.last_logits[0], tail[0], **WITHIN)
     assert torch.isfinite(pair.last_logits).all()
-
-
-def assert_read_alike(lm, caches, start):
-    rows = [Row(ids(3, 7), line(start, 3), (Span(0, cache.length),)) for cache in caches]
-    mine, theirs = (
-        read(lm, c, row, last_logits=True).last_logits for c, row in zip(caches, rows, strict=True)
-    )
-    torch.testing.assert_close(mine, theirs, **WITHIN)
-
-
-def test_kept_tokens_moved_together(lm):
-    """FINCH's: each head's tokens stand side by side; equal to the same moves before they were
-    kept.
-    """
-    cache, _ = documents(lm)
-    selected = choice(lm, ragged=False)
-    selected = [[selected[0][0]] * len(heads) for heads in selected]
-    small = cache.select_by_head(selected, 3)
-    small.move(Span(0, 8), line(0, 8))
-    spans = [Span(slot, slot + 1) for slot in selected[0][0]]
-    plain = lm.join(cache, spans, 3)
-    plain.move(Span(0, 8), line(0, 8))
-    assert_read_alike(lm, (small, plain), 8)
-
-
-def test_no_token_left_is_refused(lm):
-    cache, _ = documents(lm)
-    with pytest.raises(ValueError, match="at least one token"):
-        cache.select_by_head([[[]] * heads for heads in lm.shape.kv_heads])

@@ -2,8 +2,6 @@
 theirs held before.
 """
 
-from typing import Any
-
 import pytest
 import torch
 
@@ -35,7 +33,7 @@ def respond(lm, length, seed=0):
 @pytest.fixture
 def made(monkeypatch):
     """The steps of a capacity, as they are made."""
-    found: list[FixedSteps] = []
+    found = []
 
     class Noted(FixedSteps):
         def __init__(self, decoder, capacity):
@@ -70,19 +68,6 @@ def test_what_was_read_is_in_the_cache_as_it_would_have_been(shape, dtype):
         torch.testing.assert_close(a[:, :read_alike], b[:, :read_alike], atol=close, rtol=0)
 
 
-@SHAPES
-def test_a_shorter_prompt_after_a_longer_one_sees_nothing_of_it(shape, made):
-    lm = random_lm(shape)
-    alone = respond(lm, 12, seed=5)[0]
-    with_steps(lm)
-    respond(lm, 200)
-    with torch.inference_mode():
-        for values in made[0].cache.k + made[0].cache.v:
-            values[:, 100:] = 1e4  # would be seen
-    assert respond(lm, 12, seed=5)[0] == alone
-    assert len(made) == 1
-
-
 def test_few_capacities_are_kept_and_those_used_last(monkeypatch, made):
     monkeypatch.setattr(steps, "CAPACITY_STEP", 16)
     monkeypatch.setattr(steps, "MAX_GRAPHS", 2)
@@ -96,15 +81,6 @@ def test_few_capacities_are_kept_and_those_used_last(monkeypatch, made):
     assert lm.cache_bytes >= steps_of.bytes
 
 
-def test_scores_with_a_bias_take_the_other_way(made):
-    lm = random_lm(LLAMA)
-    with_steps(lm)
-    cache, logits = read(lm, 12)
-    cache.add_bias(steps.Span(0, 3), -1.0)
-    lm.generate(cache, logits, 12, LIMITS)
-    assert not made
-
-
 def test_a_device_that_cannot_capture_them_decodes_without_and_says_so_once(monkeypatch, caplog):
     def fail(*_):
         raise torch.OutOfMemoryError("CUDA out of memory")
@@ -113,7 +89,7 @@ def test_a_device_that_cannot_capture_them_decodes_without_and_says_so_once(monk
     plain = respond(lm, 30)[0]
     made = with_steps(lm)
     monkeypatch.setattr(steps, "FixedSteps", fail)
-    monkeypatch.setattr(steps, "engines_state", state := dict[str, Any]())
+    monkeypatch.setattr(steps, "engines_state", state := {})
     assert latency.cuda_graphs(lm) == "on"
     assert [respond(lm, 30)[0], respond(lm, 30)[0]] == [plain, plain]
     assert [record.getMessage() for record in caplog.records] == [
@@ -124,3 +100,16 @@ def test_a_device_that_cannot_capture_them_decodes_without_and_says_so_once(monk
     assert state == {"cuda_graphs": "off: CUDA out of memory"}
     assert latency.cuda_graphs(lm) == "off: CUDA out of memory"
     assert latency.cuda_graphs(random_lm(LLAMA)) is None
+
+
+@SHAPES
+def test_a_shorter_prompt_after_a_longer_one_sees_nothing_of_it(shape, made):
+    lm = random_lm(shape)
+    alone = respond(lm, 12, seed=5)[0]
+    with_steps(lm)
+    respond(lm, 200)
+    with torch.inference_mode():
+        for values in made[0].cache.k + made[0].cache.v:
+            values[:, 100:] = 1e4  # would be seen
+    assert respond(lm, 12, seed=5)[0] == alone
+    assert len(made) == 1

@@ -15,13 +15,11 @@ import torch
 from ragauge.cost.trace import Call
 from ragauge.engines import store
 from ragauge.engines.loading import random_lm
-from ragauge.engines.protocol import Limits
 from ragauge.engines.spans import Row, Span
 from ragauge.engines.store import DocumentStore, MemoryStore
 from ragauge.methods.prompts import unit_steps
 from tiny_models import SHAPES
 
-LIMITS = Limits(max_new_tokens=6, ignore_stop=True)
 ROWS = [Row([5, 6, 7], unit_steps(4, 3), (Span(0, 4),)), Row([8, 9], [4.0, 5.5], (Span(0, 4),))]
 
 
@@ -56,51 +54,6 @@ def same(a, one, other):  # type: ignore[no-untyped-def]
     assert torch.equal(one[0].positions[:n], other[0].positions[:n])
     for mine, theirs in zip(one[0].k + one[0].v, other[0].k + other[0].v, strict=True):
         assert torch.equal(mine[:, :n], theirs[:, :n])
-
-
-def test_what_is_loaded_is_what_was_computed_to_the_last_bit(lm):
-    computed = read(lm)
-    loaded = read(lm)
-    same(lm, computed, loaded)
-    assert [c.loading_s is None for c in computed[2]] == [True, True]
-    assert [c.loading_s is None for c in loaded[2]] == [False, False]
-
-
-def test_a_loaded_document_may_lie_elsewhere_in_a_joined_cache_and_is_still_known(lm):
-    cache, got, _ = read(lm)
-    joined = lm.join(cache, [Span(0, 4), got.spans[0]], 8)
-    assert joined.contents([Span(0, 4), Span(4, 7)]) == cache.contents([Span(0, 4), got.spans[0]])
-    assert joined.contents([Span(5, 7)]) == cache.contents(
-        [Span(got.spans[0].start + 1, got.spans[0].stop)]
-    )
-
-
-@pytest.mark.parametrize(
-    "rows",
-    [
-        [Row([5, 6, 8], unit_steps(4, 3), (Span(0, 4),)), ROWS[1]],
-        [Row([5, 6, 7], [4.0, 5.0, 6.5], (Span(0, 4),)), ROWS[1]],
-        [Row([5, 6, 7], unit_steps(4, 3), (Span(0, 3),)), ROWS[1]],
-    ],
-    ids=["token", "position", "past"],
-)
-def test_another_row_is_another_entry(lm, rows):
-    """The preamble and the other row of the call are found, this one is read."""
-    read(lm)
-    _, got, trace = read(lm, rows)
-    assert trace[1].lengths == (3, 2)
-    assert trace[1].computed == (3, 0)
-    assert [len(span) for span in got.spans] == [3, 2]
-
-
-@pytest.mark.parametrize("order", [[0], [1, 0], [1, 1, 0]])
-def test_rows_are_found_in_any_company_and_order(lm, order):
-    computed, got, _ = read(lm)
-    found, again, trace = read(lm, [ROWS[i] for i in order])
-    assert all(c.loading_s is not None for c in trace)
-    for span, logp, i in zip(again.spans, again.logp, order, strict=True):
-        assert torch.equal(logp, got.logp[i])
-        same_slots((computed, got.spans[i]), (found, span))
 
 
 def same_slots(one, other, **within):
@@ -152,11 +105,6 @@ def test_segments_of_random_calls_are_those_computed_alone(lm, seed, kind):
     assert tokens_read == sum(len(corpus[i]) for i in first)
 
 
-def test_another_past_is_another_entry(lm):
-    read(lm)
-    assert [c.loading_s is None for c in read(lm, last=9)[2]] == [True, True]
-
-
 def test_a_call_in_part_from_the_store_costs_what_it_costs_without(lm):
     """One call of all rows, whatever the store has; only its clock and `computed` tell."""
     read(lm)
@@ -171,17 +119,6 @@ def test_a_call_in_part_from_the_store_costs_what_it_costs_without(lm):
     assert (plain[1].computed, plain[1].computed_tokens) == ((), 10)
 
 
-def test_another_decoder_and_other_threads_are_other_entries(tmp_path):
-    lm = random_lm(SHAPES["llama"], threads=1)
-    cache = lm.new_cache(8)
-    row = Row([1, 2], [0.0, 1.0])
-    kinds = {DocumentStore(tmp_path, name, 10**9).key(cache, row) for name in ("a", "b")}
-    torch.set_num_threads(2)
-    kinds.add(DocumentStore(tmp_path, "a", 10**9).key(cache, row))
-    torch.set_num_threads(1)
-    assert len(kinds) == 3
-
-
 def test_what_follows_an_unnamed_or_biased_past_is_not_kept(lm):
     cache = lm.new_cache(64)
     lm.extend(cache, [Row([1, 2, 3, 4], unit_steps(0, 4))], stage="prompt")
@@ -190,14 +127,6 @@ def test_what_follows_an_unnamed_or_biased_past_is_not_kept(lm):
     cache, _, _ = read(lm)
     cache.add_bias(Span(0, 2), 1.0)
     assert cache.contents([Span(0, 4)]) is None
-
-
-def test_names_go_with_the_slots_that_are_forgotten(lm):
-    cache = read(lm)[0]
-    cache.truncate(5)
-    assert cache.contents([Span(0, 5)]) is not None
-    lm.extend(cache, [Row([3], [7.0], (Span(0, 5),))], stage="query")
-    assert cache.contents([Span(0, 6)]) is None
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -300,17 +229,6 @@ def test_the_least_recently_used_go_first(tmp_path):
     new = entry(3)
     assert (tmp_path / "thesis").exists()
     assert (old.exists(), older.exists(), new.exists()) == (True, False, True)
-
-
-def test_a_full_folder_is_measured_once_a_call(tmp_path, monkeypatch):
-    measured = []
-    files_of = store.files_of
-    monkeypatch.setattr(store, "files_of", lambda folder: measured.append(1) or files_of(folder))
-    lm = random_lm(SHAPES["llama"], threads=1)
-    lm.documents = DocumentStore(tmp_path, "d", 1)
-    rows = [Row([token] * 8, unit_steps(0, 8)) for token in range(6)]
-    lm.extend(lm.new_cache(48), rows, stage="documents", offline=True)
-    assert (len(measured), entries(lm)) == (1, [])
 
 
 def test_a_disk_that_is_full_costs_the_entry_not_the_answer(lm, monkeypatch, caplog):

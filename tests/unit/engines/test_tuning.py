@@ -23,7 +23,7 @@ def empty_home(tmp_path, monkeypatch):
 
 def quick(monkeypatch, fastest="native", load=0.0):
     """In place of measuring: the data types that were requested for."""
-    requested: list[torch.dtype] = []
+    requested = []
 
     def measure(dtype):
         requested.append(dtype)
@@ -71,7 +71,7 @@ def test_measuring_chooses_among_valid_kernels(monkeypatch):
 def test_a_read_of_weights_is_a_product_with_a_matrix_of_that_size(
     monkeypatch,
 ):
-    sizes: list[tuple[int, ...]] = []
+    sizes = []
     made = compiled.Matrix.of
     monkeypatch.setattr(
         compiled.Matrix,

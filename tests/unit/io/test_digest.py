@@ -1,8 +1,5 @@
 """A digest follows code, not comments, and reaches all that a module imports of ours."""
 
-import subprocess
-import sys
-
 import pytest
 
 from plugin_packages import forget
@@ -71,33 +68,6 @@ def test_help_texts_do_not_count(package):
     assert digests[0] == digests[1] != digests[2]
 
 
-# A process that prints a digest, and how many sources it parsed for it.
-READS = """
-import ast, sys
-from pathlib import Path
-from ragauge.io import digest
-
-parsed, parse = [], ast.parse
-ast.parse = lambda *given, **options: parsed.append(given) or parse(*given, **options)
-digest.ROOT = Path(sys.argv[1])
-print(digest.digest("ragauge.a"), len(parsed))
-"""
-
-
-def test_what_was_read_once_is_kept_for_other_processes(package, monkeypatch):
-    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
-
-    def read():
-        command = [sys.executable, "-c", READS, str(package.parent)]
-        return subprocess.check_output(command, text=True).split()
-
-    expected = module.digest("ragauge.a")
-    assert read() == [expected, "4"]
-    assert read() == [expected, "0"]
-    (package / "c.py").write_text("VALUE = 2\n")
-    assert read()[1] == "1"
-
-
 def test_what_cannot_change_a_result_does_not_count_unless_it_is_named(package):
     digests = []
     for value in (1, 2):
@@ -106,19 +76,6 @@ def test_what_cannot_change_a_result_does_not_count_unless_it_is_named(package):
     (before, named), (after, named_after) = digests
     assert before == after
     assert named != named_after
-
-
-@pytest.mark.parametrize(("name", "file"), [("sub", "__init__"), ("sub._lookup", "_lookup")])
-def test_a_package_that_lists_its_modules_imports_them(package, name, file):
-    (package / "sub" / f"{file}.py").write_text("import pkgutil\n")
-    forget()
-    assert "ragauge.sub.b" in module.imports(f"ragauge.{name}")
-
-
-def test_answers_depend_on_the_code_that_reads_checkpoints():
-    reached = module.reachable("ragauge.measure.runner", "ragauge.engines.backends.torch")
-    assert {"ragauge.engines.families.llama", "ragauge.engines.frequencies"} <= reached
-    assert "ragauge.engines.families.llama" in module.reachable("ragauge.engines.loading")
 
 
 def test_finds_imports_below_every_kind_of_statement(package):

@@ -18,26 +18,6 @@ def fill(folder, text=b"content"):
     return {"note": 1}
 
 
-def test_a_folder_of_the_same_origin_is_made_once(tmp_path):
-    target = tmp_path / "a"
-    assert folders.build(target, KIND, {"x": 1}, fill)
-    assert not folders.build(target, KIND, {"x": 1}, lambda _: pytest.fail("made again"))
-    identity = folders.sha256(target)
-    assert folders.build(target, KIND, {"x": 2}, fill)
-    assert folders.sha256(target) != identity
-    assert folders.read(target, KIND, verify=True)["note"] == 1
-
-
-def test_without_its_manifest_a_folder_is_made_again(tmp_path):
-    """Snakemake removes a rule's output, the manifest, before it runs the rule again."""
-    target = tmp_path / "a"
-    folders.build(target, KIND, {"x": 1}, fill)
-    (target / folders.MANIFEST).unlink()
-    assert folders.build(target, KIND, {"x": 1}, lambda folder: fill(folder, b"other"))
-    assert (target / "file").read_bytes() == b"other"
-    folders.read(target, KIND, verify=True)
-
-
 def test_the_former_folder_stays_when_its_successor_fails(tmp_path):
     folders.build(tmp_path / "a", KIND, {"x": 1}, fill)
 
@@ -84,24 +64,3 @@ def test_killed_at_any_step_the_next_build_succeeds(tmp_path):
         assert sorted(path.name for path in target.parent.iterdir()) == ["a"]
         step += 1
     assert step > 6
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("file", None, "missing from its test folder"),
-        ("file", "cont", "4 bytes where .* 7"),
-        ("file", "CONTENT", "sha256 differs"),
-        ("manifest.json", "{", "not a manifest of a test folder"),
-        ("manifest.json", "[]", "test folder, not 'list'"),
-    ],
-)
-def test_damage_is_told(tmp_path, name, content, message):
-    folder = tmp_path / "a"
-    folders.build(folder, KIND, {}, fill)
-    if content is None:
-        (folder / name).unlink()
-    else:
-        (folder / name).write_text(content)
-    with pytest.raises(UserError, match=message):
-        folders.read(folder, KIND, verify=True)

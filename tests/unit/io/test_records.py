@@ -17,23 +17,6 @@ def undisturbed(tmp_path):
     return (tmp_path / "undisturbed.jsonl").read_bytes()
 
 
-def test_a_foreign_line_is_named(tmp_path):
-    path = tmp_path / "x.jsonl"
-    line = answered("a").model_dump_json()[:-1] + ',"extra":1}'
-    path.write_text(answered("q0").model_dump_json() + "\n" + line + "\n")
-    with pytest.raises(UserError, match=rf"^{path}:2: [^\n]*extra: [^\n]*$"):
-        records.read(path)
-
-
-def test_a_finished_file_that_was_cut_or_changed_is_told(tmp_path, undisturbed):
-    path = tmp_path / "undisturbed.jsonl"
-    lines = undisturbed.splitlines(keepends=True)
-    for content in (b"".join(lines[:-1]), undisturbed.replace(b"q0", b"q9", 1)):
-        path.write_bytes(content)
-        with pytest.raises(UserError, match=r"undisturbed\.jsonl: "):
-            records.read(path)
-
-
 def test_a_changed_answer_is_found_whichever_reader_opens_the_file(tmp_path, undisturbed):
     """Every byte at random places, by the readers of finished files: `score`, `--gather`, all else."""
     rng = random.Random(7)
@@ -62,14 +45,6 @@ def test_a_key_that_stands_twice_is_refused(tmp_path):
         scoring.score_file(path, "em")
 
 
-def test_files_that_cannot_be_read_or_written(tmp_path):
-    with pytest.raises(UserError, match=r"none\.jsonl: No such file"):
-        records.read(tmp_path / "none.jsonl")
-    (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"file: (File exists|Not a directory)"):
-        run(tmp_path / "file" / "x.jsonl")
-
-
 # ---- parts of a run
 
 
@@ -78,17 +53,6 @@ def parts_of(folder, count):
     for part, path in enumerate(paths):
         run(path, KEYS[part * len(KEYS) // count : (part + 1) * len(KEYS) // count])
     return paths
-
-
-@pytest.mark.parametrize("count", [1, 3, 9])
-def test_gathered_parts_are_the_file_of_one_run(tmp_path, undisturbed, count):
-    out = tmp_path / "all.jsonl"
-    records.gather(parts_of(tmp_path, count), out)
-    assert out.read_bytes() == undisturbed
-    meta = records.read_meta(out)
-    assert meta["fingerprint"] == SETTINGS
-    assert meta["counts"] == {"records": len(KEYS), "failed": 0}
-    assert len(meta["parts"]) == count
 
 
 @pytest.mark.parametrize("gpu", [False, True])

@@ -8,7 +8,7 @@ from ragauge.io import resumed
 
 def test_what_was_made_is_not_made_again(tmp_path):
     path = tmp_path / "saved"
-    squared = list[int]()
+    squared = []
 
     def square(number):
         squared.append(number)

@@ -3,7 +3,6 @@
 import gc
 import json
 import sys
-from collections.abc import Callable
 from functools import partial
 from unittest import mock
 
@@ -15,7 +14,6 @@ from ragauge.datasets.base.dataset import SEARCH_RESULTS, Document
 from ragauge.engines.protocol import ANSWERING
 from ragauge.library import methods
 from ragauge.measure import answering, concurrency
-from ragauge.measure.prompting import prompt_of
 from ragauge.methods.base import making
 from ragauge.results.scoring import compare_files
 from ragauge.testing import write_checkpoint, write_questions
@@ -54,7 +52,7 @@ def results(model, questions):
 @pytest.fixture
 def asked(monkeypatch):
     """The keys of the questions that are asked, as they are."""
-    keys: list[str] = []
+    keys = []
     ask = concurrency.ask
 
     def counted(engine, method, example, *rest, **options):
@@ -82,15 +80,6 @@ def test_an_answer_has_its_documents_and_costs(model):
     assert {call.stage for call in answer.trace} >= {"preamble", "rank"}
 
 
-def test_an_answer_is_what_a_record_has(model, questions, results):
-    table = results.to_pandas()
-    for variant, method in (("sp", "superposition"), ("naive", "naive")):
-        answer = ragauge.method(method).answer(model, questions[1], max_new_tokens=6)
-        row = table[(table["variant"] == variant) & (table["key"] == questions[1].key)].iloc[0]
-        assert (answer.prediction, answer.cycles) == (row["prediction"], row["online_cycles"])
-        assert len(answer.kept) == row["kept"]
-
-
 def prompted(monkeypatch, model, documents, **options):
     """The example and the specification that a question on these documents becomes."""
     ask = mock.Mock(wraps=methods.ask)
@@ -113,13 +102,6 @@ def test_documents_are_what_was_given(documents, titles, model, monkeypatch):
     example, _ = prompted(monkeypatch, model, documents)
     assert [document.title for document in example.documents] == titles
     assert [document.text for document in example.documents] == ["x", "y"]
-
-
-def test_a_document_without_title_shows_none(model, monkeypatch):
-    example, specification = prompted(monkeypatch, model, [(None, "Rome has bridges.")])
-    engine = model.engines.ready(specification, ragauge.method("naive").on(model))
-    prompt = prompt_of(example, specification, engine.tokenizer)
-    assert prompt.document_texts == ("[Document] Rome has bridges.",)
 
 
 @pytest.mark.parametrize(
@@ -154,16 +136,6 @@ def test_it_writes_what_ragauge_run_writes(folder, model, questions, asked, tmp_
     assert meta["specification"]["model"] == str(folder / "tiny")
 
 
-def test_an_evaluation_goes_on_where_it_was(model, questions, asked, tmp_path):
-    for limit in (1, 3, 3):
-        ragauge.evaluate(["bm25"], questions, model, limit=limit, out=tmp_path, max_new_tokens=2)
-    assert asked == [question.key for question in questions[:3]]
-    more = ragauge.evaluate(["tfidf"], questions, model, limit=2, out=tmp_path, max_new_tokens=2)
-    assert list(more.summary()["variant"]) == ["bm25", "tfidf"]
-    with pytest.raises(ragauge.UserError, match=r"bm25\.jsonl: .*max_new_tokens is 2 there"):
-        ragauge.evaluate(["bm25"], questions, model, out=tmp_path, max_new_tokens=3)
-
-
 def test_a_failed_question_is_recorded_and_asked_again_on_demand(
     model,
     questions,
@@ -185,16 +157,6 @@ def test_a_failed_question_is_recorded_and_asked_again_on_demand(
     again = ragauge.evaluate("naive", questions, model, retry_failed=True, **given)
     assert len(asked) == 2
     assert list(again.to_pandas()["status"]) == ["ok"] * 2
-
-
-def test_questions_side_by_side_have_no_times(model, questions):
-    together, alone = (
-        ragauge.evaluate("naive", questions, model, max_new_tokens=6, batch=batch).to_pandas()
-        for batch in (2, 1)
-    )
-    assert together["online_s"].isna().all()
-    assert list(together["prediction"]) == list(alone["prediction"])
-    assert alone["online_s"].notna().all()  # the model is as it was
 
 
 # --- results ---
@@ -232,15 +194,6 @@ def test_the_frontier_is_a_figure_of_all_variants(results):
     ]
 
 
-def test_temporary_records_go_with_their_results(model, questions):
-    made = ragauge.evaluate("naive", questions, model, limit=1, max_new_tokens=2)
-    folder = made.folder
-    assert folder.exists()
-    del made
-    gc.collect()
-    assert not folder.exists()
-
-
 # --- mistakes ---
 
 
@@ -249,7 +202,7 @@ def test_mistakes_are_told_in_one_line(model, questions, results, tmp_path):
     evaluate = partial(ragauge.evaluate, dataset=questions, model=model)
     load_model = partial(ragauge.load_model, "smollm2-135m-instruct")
     absent = tmp_path / "none"
-    wrong: list[tuple[Callable[[], object], str]] = [
+    wrong = [
         (lambda: ragauge.load_model("smollm"), "load_model: unknown model 'smollm'"),
         (lambda: ragauge.load_model(absent), f"load_model: '{absent}': "),
         (lambda: load_model(device="gpu"), "unknown device 'gpu'"),
@@ -300,3 +253,12 @@ def test_a_package_of_an_extra_is_named(model, questions, monkeypatch):
     ):
         with pytest.raises(ragauge.UserError, match=missing):
             call()
+
+
+def test_temporary_records_go_with_their_results(model, questions):
+    made = ragauge.evaluate("naive", questions, model, limit=1, max_new_tokens=2)
+    folder = made.folder
+    assert folder.exists()
+    del made
+    gc.collect()
+    assert not folder.exists()

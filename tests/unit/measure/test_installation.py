@@ -2,7 +2,6 @@
 
 import json
 import re
-from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -65,25 +64,6 @@ def test_instruction_sets(flags, todo, tmp_path, monkeypatch):
     monkeypatch.setattr(installation, "cpu_flags", lambda: set(flags.split()))
     assert installation.processor().todo.startswith(todo)
     assert bool(installation.processor().todo) == bool(todo)
-
-
-def test_an_extra_that_is_missing_is_named_with_what_installs_it(
-    monkeypatch,
-):
-    monkeypatch.setattr(
-        installation.util, "find_spec", lambda name: None if name == "faiss" else name
-    )
-    found = one(installation.extras(), "[retrieval]")
-    assert found.found == "without faiss"
-    assert "pip install 'ragauge[retrieval]'" in found.todo
-    assert one(installation.extras(), "[report]") == installation.HealthCheck(
-        "[report]", "installed"
-    )
-
-
-def test_two_builds_of_onnx_runtime_are_a_mistake(monkeypatch):
-    monkeypatch.setattr(metadata, "distributions", lambda name: [name])
-    assert "pip uninstall onnxruntime onnxruntime-gpu" in one(installation.onnx_runtime()).todo
 
 
 def test_a_compiler(tmp_path, monkeypatch):

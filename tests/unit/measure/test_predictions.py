@@ -106,15 +106,6 @@ def test_a_prediction_stands_beside_every_published_number(number, folder):
     assert cycles.sub(1).abs().max() < 0.035
 
 
-def test_ours_is_a_quantity_of_its_own(folder):
-    rows = table(5, folder)
-    ours = rows[(rows["quantity"] == "critical_path_speedup") & (rows["model"] == MPT)]
-    assert len(ours) == 16
-    assert ours["published"].isna().all()
-    kept_8 = ours[(ours["method"] == "superposition") & (ours["top_k"] == 8)].iloc[0]
-    assert kept_8["measured"] == pytest.approx(84, abs=1)  # its queries are read at the same time
-
-
 def test_what_was_measured_comes_before_what_was_predicted(folder):
     write_variant(folder, "plain", "naive", [None, None], model=MPT)  # longer than its context
     write_variant(folder, "sp", "superposition", [True, False], params={"top_k": 1}, model=MPT)

@@ -7,7 +7,7 @@ import json
 import re
 import shutil
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 import torch
@@ -16,9 +16,7 @@ from tokenizers.pre_tokenizers import Split
 
 from ragauge.cli._main import main
 from ragauge.config.model import ModelEntry
-from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, online, seconds
-from ragauge.engines.checkpoint import read_shape
 from ragauge.engines.lm import LM
 from ragauge.engines.loading import load_lm
 from ragauge.errors import UserError
@@ -27,7 +25,6 @@ from ragauge.io.record_writer import RecordWriter
 from ragauge.io.specifications import FinderFacts
 from ragauge.measure import answering, concurrency, engines, inputs, runner
 from ragauge.methods.base import making
-from ragauge.methods.base.method import Answer
 from ragauge.testing import write_questions
 
 NEW_TOKENS = 5
@@ -212,20 +209,6 @@ def test_the_spacing_of_the_corpus_is_part_of_the_specification(model, data, lm)
     assert answering.ask(lm, method, examples_of(data)[0], by_corpus).status == "ok"
 
 
-def test_the_meta_file_says_what_was_run(model, data, tmp_path):
-    out = tmp_path / "x.jsonl"
-    assert (
-        main([*arguments(model, data, "superposition", "--set", "top_k=2"), "--out", str(out)]) == 0
-    )
-    meta = records.read_meta(out)
-    assert meta["counts"] == {"records": QUESTIONS, "failed": 0}
-    assert meta["specification"]["options"]["top_k"] == 2
-    assert meta["specification"]["data_sha256"] == hashlib.sha256(data.read_bytes()).hexdigest()
-    sizes = {k: tuple(v) if isinstance(v, list) else v for k, v in meta["shape"].items()}
-    assert Shape(**sizes) == read_shape(model)
-    assert meta["provenance"]
-
-
 # ---- failures
 
 
@@ -390,8 +373,7 @@ def test_what_needs_more_memory_is_asked_again_alone(model, data, lm):
         def answer(self, engine, state, prompt, limits):
             if engine is not lm and "5" in prompt.question:
                 raise MemoryError
-            found: Answer = answer(self, engine, state, prompt, limits)
-            return found
+            return answer(self, engine, state, prompt, limits)
 
     setting = setting_of(model, data, "naive")
     examples = examples_of(data)
@@ -493,7 +475,7 @@ def test_a_sequential_method_starts_over(
     assert main([*command, str(tmp_path / "whole.jsonl")]) == 0
     command.append(str(tmp_path / "x.jsonl"))
     timed = answering.timed
-    calls = list[Any]()
+    calls = []
 
     def failing(*given):
         calls.append(given)

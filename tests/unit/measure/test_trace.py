@@ -1,7 +1,6 @@
 """Traces of requests: read in two formats, and replayed on a model here and on a stand-in server."""
 
 import json
-from typing import Any
 
 import pytest
 
@@ -71,7 +70,7 @@ def test_a_later_turn_has_the_earlier_ones_before_its_question(tmp_path):
 
 
 NQ = {"question": "Q?", "answers": ["A"], "ctxs": [{"title": "T", "text": "A.", "isgold": True}]}
-MISTAKES: dict[str, tuple[list[Any], str, list[str]]] = {
+MISTAKES = {
     "no JSON": (["{"], "x.jsonl:1: not valid JSON", []),
     "negative": (
         [TURN | {"time": -1}],
@@ -214,7 +213,7 @@ def test_requests_of_a_trace_share_blocks_on_a_server(cache, tmp_path, monkeypat
         MOONCAKE | {"timestamp": 150 * i, "output_length": 2 + i, "hash_ids": h}
         for i, h in enumerate(hashes)
     ]
-    seen: list[str] = []
+    seen = []
     with served(whole=lambda body: reply(body, seen)) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         options = [

@@ -4,23 +4,19 @@ memory.
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
 import tiny_models
 from house_article import ARTICLE, LIMITS, answered, check_verbatim, long_lm, prompt_of
 from ragauge.cost.flop import call_macs
-from ragauge.engines.protocol import Response
 from ragauge.errors import UserError
 from ragauge.methods.base import making
-from ragauge.methods.base.grounding import CHUNK, answer_from, read_in_chunks
-from ragauge.methods.base.method import plain_row
+from ragauge.methods.base.grounding import CHUNK, answer_from
 from ragauge.methods.cfic import CFIC
 from reuse_anchors import fresh
 
-VARIANTS: list[dict[str, Any]] = [
+VARIANTS = [
     {},
     {"top_k": 1},
     {"top_k": 7, "d": 40},
@@ -30,7 +26,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"search": "exhaustive"},
     {"request": "copy"},
 ]
-WRITTEN: list[dict[str, Any]] = [
+WRITTEN = [
     {"skip": False, "d": 24},
     {"prefix": False, "skip": False, "d": 24},
 ]
@@ -86,31 +82,6 @@ def test_a_finder_reads_the_same_tokens():
         lm.set_finder(other)
 
 
-def test_a_finder_is_asked_in_its_own_template():
-    lm = long_lm()
-    finder = long_lm()
-    prompt = prompt_of()
-    lm.set_finder(finder, "vicuna")
-    read: list[str] = []
-    extend = finder.extend
-    finder.extend = lambda cache, rows, **o: (  # type: ignore[method-assign]
-        read.append(finder.tokenizer.decode(rows[0].ids)),
-        extend(cache, rows, **o),
-    )[1]
-    method = making.make("cfic")
-    fresh(lm, method, prompt, LIMITS)
-    asked = "".join(read)
-    assert asked.startswith(
-        "<s>A chat between a curious user and an artificial intelligence assistant."
-    )
-    assert (
-        "USER: Below is an article, read the article and answer my question after the article."
-        in asked
-    )
-    assert "Question: Where is house 7? ASSISTANT:" in asked
-    assert "[user]" not in asked
-
-
 @pytest.mark.parametrize("options", WRITTEN, ids=str)
 def test_without_skip_decoding_the_decoder_writes(lm, options):
     prompt = prompt_of()
@@ -142,20 +113,6 @@ def test_evidence_is_verbatim_and_in_document_order(lm, options):
         answer = answered("cfic", prompt, lm, **options)
         check_verbatim(answer, prompt)
         assert len(answer.evidence) <= options.get("top_k", 3)
-
-
-def test_the_answer_is_read_from_the_evidence_in_the_data_sets_prompt(
-    monkeypatch,
-):
-    lm = long_lm()
-    seen = []
-    monkeypatch.setattr(
-        lm, "respond", lambda ids, limits: seen.append(lm.tokenizer.decode(ids)) or Response([])
-    )
-    evidence = "\n".join(piece.text for piece in answered("cfic", prompt_of(), lm).evidence)
-    assert seen == [
-        f"<s>[user]Read this.\n{evidence}\n\nQuestion: Where is house 7?\nAnswer:[/][assistant]"
-    ]
 
 
 def test_the_document_is_read_once_and_offline_for_all_questions(lm):
@@ -205,13 +162,3 @@ def test_a_long_document_is_read_in_memory_that_grows_linearly(preloaded):
     assert whole - base < 180  # a square mask alone would be 256
     # 4.2 times as much if it grew with the square
     assert whole - base < 3.5 * max(middle - base, 35)
-
-
-def test_the_last_chunk_equals_a_reading_in_one_piece():
-    lm = long_lm()
-    ids = [(11 * i) % 250 + 4 for i in range(2 * CHUNK + 100)]
-    cache = lm.new_cache(len(ids))
-    whole = lm.new_cache(len(ids))
-    read_in_chunks(lm, cache, ids)
-    lm.extend(whole, [plain_row(ids)], stage="documents")
-    torch.testing.assert_close(cache.k[1], whole.k[1], atol=1e-5, rtol=1e-4)

@@ -51,40 +51,11 @@ def test_chunks_are_verbatim_and_within_the_volume(chunking, ranker, volume, enc
     assert answer.kept == tuple(sorted({piece.document for piece in answer.evidence or ()}))
 
 
-def test_the_chunk_with_the_questions_words_is_the_evidence():
-    prompt = prompt_of(
-        ("", "Ants run fast. Bees fly high. Cats sleep long."), question="Do bees fly?"
-    )
-    assert texts(answered("chunks", prompt, **BM25, words=3, volume=16)) == ["Bees fly high."]
-
-
-def test_a_question_that_shares_no_word_gets_the_documents_beginning():
-    answer = answered("chunks", prompt_of(question="zzz"), **BM25, words=9, volume=44)
-    assert texts(answer) == ["House 0 has 0 cats. Nobody counts them!"]
-
-
 @pytest.mark.parametrize("question", ["Do ants run?", "zzz"])
 def test_the_control_takes_the_shortest_chunk_whatever_is_asked(question):
     prompt = prompt_of(("", "Ants run very fast. Bees fly. Cats sleep long."), question=question)
     options = {"ranker": "shortest", "words": 4, "volume": 12}
     assert texts(answered("chunks", prompt, **options)) == ["Bees fly."]
-
-
-def test_chunks_are_embedded_before_the_question_is_known(encoder):
-    lm = long_lm()
-    method = making.make("chunks", encoder=encoder)
-    prompt = prompt_of()
-    with lm.tracing() as trace:
-        state = method.prepare(lm, prompt)
-        prepared = len(trace)
-        method.answer(lm, state, prompt, LIMITS)
-    assert [(c.stage, c.offline) for c in trace[:prepared]] == [("rank", True)]
-    assert [(c.stage, c.offline) for c in trace[prepared:]] == [
-        ("rank", False),
-        ("prompt", False),
-        ("decode", False),
-    ]
-    assert (trace[0].macs or 0) > (trace[1].macs or 0) > 0
 
 
 # ---- free extraction
@@ -94,8 +65,7 @@ def written(monkeypatch, text):
     """Have the model write this as its evidence."""
 
     def generate(lm, *context):
-        ids: list[int] = lm.tokenizer(text, add_special_tokens=False)["input_ids"]
-        return ids
+        return lm.tokenizer(text, add_special_tokens=False)["input_ids"]
 
     monkeypatch.setattr(grounding, "generate", generate)
 
@@ -114,15 +84,6 @@ def test_what_was_written_is_placed_where_it_stands_and_nowhere_else(
     ]
     assert texts(answer) == ["House 3 has 8 cats.", "House 3 has 9 cats.", "The end."]
     assert answer.kept == (1,)
-
-
-def test_nothing_written_is_no_evidence_and_still_an_answer(
-    monkeypatch,
-):
-    written(monkeypatch, " \n ")
-    answer = answered("free_extraction", prompt_of())
-    assert (answer.evidence, answer.kept) == ((), ())
-    assert len(answer.ids) == LIMITS.max_new_tokens
 
 
 @pytest.mark.parametrize("context", [4096, 900])
@@ -144,14 +105,6 @@ def test_an_engine_without_caches_writes_the_same_evidence_after_one_prompt(cont
 
 
 # ---- the full article, the oracle
-
-
-def test_the_full_article_is_the_naive_prompt_where_it_fits():
-    prompt = prompt_of(("A", "One. Two."), ("", ARTICLE), instruction="Use these.")
-    answer = answered("full_article", prompt)
-    assert (answer.ids, answer.kept) == (answered("naive", prompt).ids, (0, 1))
-    assert texts(answer) == ["One. Two.", ARTICLE]
-    assert answer.truncated == 0
 
 
 @pytest.mark.parametrize("documents", [[("", ARTICLE)], [("A", ARTICLE), ("B", ARTICLE)]])

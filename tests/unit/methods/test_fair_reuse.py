@@ -57,7 +57,7 @@ def test_knobs_that_are_compared_are_run_on_both_folds(name, root, monkeypatch):
 
 def _knobs(config, dataset):
     """The values of its knob at which each method, at its other options, answers a data set."""
-    found: dict[tuple[str, str], set[object]] = {}
+    found = {}
     for job in config.answers():
         variant = config.methods[job.variant]
         if job.dataset == dataset and (knob := KNOBS.get(variant.method)):

@@ -39,7 +39,7 @@ def rankers(tmp_path_factory):
 def shown(prompt, monkeypatch, **options):
     """The documents that were read, and their text as the prompt has it."""
     lm = long_lm()
-    texts = list[str]()
+    texts = []
     own = dict(
         zip(map(tuple, prompt.documents), prompt.text.documents if prompt.text else (), strict=True)
     )
@@ -110,18 +110,6 @@ def test_a_cross_encoders_probability_decides(rankers, monkeypatch):
         (0,),
         expected,
     )
-
-
-@pytest.mark.parametrize("name", ["bm25", "dense", "reranker"])
-def test_documents_are_encoded_before_the_question_is_known_and_pairs_after(name, rankers):
-    lm = long_lm()
-    method = making.make("sentence_pruning", **rankers[name])
-    prompt = prompt_of(*DOCUMENTS)
-    with lm.tracing() as trace:
-        fresh(lm, method, prompt, LIMITS)
-    ranks = [(call.offline, bool(call.macs)) for call in trace if call.stage == "rank"]
-    twice = [(False, name == "reranker")] * 2  # documents, then sentences
-    assert ranks == ([(True, True), (False, True)] if name == "dense" else twice)
 
 
 def test_a_checkpoint_with_code_of_its_own_is_one_line(tmp_path):

@@ -5,7 +5,6 @@ brute-force mask.
 import random
 from dataclasses import replace
 from itertools import accumulate, pairwise, product
-from typing import Any
 
 import numpy as np
 import pytest
@@ -51,7 +50,7 @@ def prompt():
 
 
 def make(name, encoder="", **options):
-    needed: dict[str, dict[str, Any]] = {
+    needed = {
         "dense": {"encoder": encoder},
         "kv_link": tiny_models.LINKS,
         "free_extraction": {"volume": 9},  # random weights end no evidence before it is that long
@@ -151,11 +150,6 @@ def test_one_document_is_enough_and_a_response_ends_where_the_limits_say(name, l
     )
     assert len(long.ids) == 6
     assert short.ids == long.ids[:1]
-
-
-@pytest.mark.parametrize("name", ["superposition", *RANKERS])
-def test_a_top_k_beyond_the_documents_keeps_all(name, llama, encoder, prompt):
-    assert sorted(fresh(llama, make(name, encoder, top_k=9), prompt).kept) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("name", registry.names("method"))
@@ -341,17 +335,6 @@ def test_left_aligned_positions(lm, prompt):
     task = fork(graph, prompt, range(4), at, 7 + 14)
     answer = fresh(lm, make("superposition", positions="left_aligned", saliency="none"), prompt)
     assert answer.ids == greedy(lm, graph, task)[0]
-
-
-@pytest.mark.parametrize("options", [{}, {"top_k": 2, "iterations": 2}, {"path_caching": False}])
-def test_the_spacing_of_a_corpus_of_one_length_is_that_of_the_set(lm, options):
-    prompt = tiny_prompt([9] * 5)
-    known = replace(prompt, corpus_spacing=9.0)
-    chosen = {"top_k": 2, **options}
-    by_set = answered(lm, variant("superposition", **chosen), prompt)
-    by_corpus = answered(lm, variant("superposition", spacing="corpus", **chosen), known)
-    assert by_corpus[0] == by_set[0]
-    close(by_corpus[1], by_set[1])
 
 
 @pytest.mark.parametrize("spacing", [3.7, 10.0, 31.5])
@@ -587,17 +570,6 @@ def test_attention_sort_by_the_query_sees_the_attention_of_all_its_tokens(lm):
         [weights[a:b].sum() for a, b in pairwise(edges)], abs=1e-5
     )
     assert answer.ids == fresh(lm, make("naive"), prompt).ids
-
-
-def test_attention_sort_reads_as_often_as_it_says(llama):
-    prompt = tiny_prompt([9, 14, 5, 11, 9, 7], seed=1)
-    for rounds in (1, 2, 3):
-        with llama.tracing() as trace:
-            fresh(llama, make("attention_sort", rounds=rounds), prompt)
-        assert [c.stage for c in trace] == ["sort"] * (rounds - 1) + ["prompt", "decode"]
-    with llama.tracing() as trace:  # of one document the order cannot change
-        fresh(llama, make("attention_sort", rounds=3), tiny_prompt([12]))
-    assert [c.stage for c in trace] == ["sort", "decode"]
 
 
 # ---- rankers

@@ -5,13 +5,12 @@ import pytest
 import tiny_database
 from ragauge.pipelines.database import embed
 from ragauge.pipelines.database.database import Database
-from ragauge.pipelines.indexes.base.recipe import IndexRecipe
 from ragauge.pipelines.indexes.hnsw import Hnsw
 from ragauge.pipelines.retrieval.index import Index
 from ragauge.pipelines.retrieval.retriever import Retriever
 
 SHARDS = 3
-RECIPES: dict[str, IndexRecipe] = {
+RECIPES = {
     "ivf": tiny_database.INDEX,
     "graph": Hnsw(m=8, ef_construction=40, ef_search=32),
     "half": Hnsw(m=8, ef_construction=40, stored="float16", metric="inner_product"),

@@ -1,7 +1,5 @@
 """Generation and teacher forcing agree, whatever the attention mode and the source of neighbours."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -10,10 +8,8 @@ import tiny_models
 from ragauge.pipelines.decoding import generate, read_through
 from ragauge.pipelines.modes._cross_attention import CrossDecoder
 from ragauge.pipelines.modes._joint import JointDecoder
-from ragauge.pipelines.modes.joint import JointAttention
 from ragauge.pipelines.sources import (
     BlockingRetrieval,
-    NeighbourSource,
     NoNeighbours,
     PrefetchedRetrieval,
     RandomNeighbours,
@@ -29,16 +25,12 @@ DOCUMENTS = [tokens(300, 2), tokens(70, 3), IDS[20:140], tokens(5, 5)]
 @pytest.fixture(scope="module", params=["joint", "cross_attention"])
 def model(request):
     lm = tiny_models.tiny_lm()
-    return (
-        JointDecoder(lm, JointAttention())
-        if request.param == "joint"
-        else CrossDecoder(lm, cross_weights(lm))
-    )
+    return JointDecoder(lm) if request.param == "joint" else CrossDecoder(lm, cross_weights(lm))
 
 
 def sources(windows, reader):
     asked = RetrievalOptions(ExactRetriever(DOCUMENTS))
-    made: dict[str, NeighbourSource] = {
+    made = {
         "none": NoNeighbours(),
         "fresh": BlockingRetrieval(asked, windows, reader.note),
         "once": BlockingRetrieval(asked, windows, reader.note, reads_at=lambda window: window == 0),
@@ -79,7 +71,7 @@ def test_one_token_at_a_time_has_the_logits_of_teacher_forcing(model):
 
 
 def test_a_window_without_neighbours_forgets_those_before(model):
-    readers: list[Any] = [model.open(100, 128) for _ in range(2)]
+    readers = [model.open(100, 128) for _ in range(2)]
     for reader in readers:
         reader.read(IDS[:64])
     readers[0].attach([DOCUMENTS[0][:128]])

@@ -4,7 +4,6 @@ read, told apart.
 
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -30,6 +29,7 @@ from ragauge.pipelines.retrieval.settings import DatabaseSettings, EvaluationSet
 from ragauge.testing import write_checkpoint
 from retro_parts import EXACT, ExactRetriever, tokens
 from synthetic_run import MODEL
+from tables import cases
 
 CITIES = ("Oslo", "Rome", "Lima", "Bonn", "Pune")
 NEWS = "news"
@@ -111,14 +111,6 @@ def test_a_set_is_cut_as_held_out_text_is(folder, tmp_path):
         build_evaluation_set(
             tmp_path, "none", cut_set(folder / "web.jsonl", HeldOutSplit("documents", 1e-9))
         )
-
-
-def test_texts_are_those_of_the_set_and_of_no_document_of_the_database(folder):
-    found = texts(Database(folder / "db"), 100, evaluation=WEB)
-    assert {text.key.split(":")[1].split("#")[0] for text in found} == {"Lima", "Nice", "York"}
-    assert {text.document for text in found} == {-1}
-    with pytest.raises(UserError, match="none of texts of web has 9000 tokens"):
-        texts(Database(folder / "db"), 9000, evaluation=WEB)
 
 
 def test_published_texts_are_whole_first_documents_cut_at_their_end(folder, tmp_path):
@@ -217,7 +209,7 @@ def test_a_pipeline_reads_another_corpus(folder, tmp_path, capsys):
 
 
 def config(**changes):
-    given: dict[str, Any] = {
+    given = {
         "run": "t",
         "models": {MODEL: {}},
         "databases": {
@@ -231,31 +223,18 @@ def config(**changes):
     return parse(given | changes, "c.yaml")
 
 
-def with_sets(**sets):
-    return {"databases": {"c4": {"evaluation_sets": sets}}}
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [
-        (
-            {"pipelines": {"retro": {"evaluation": "newz"}}},
-            "pipelines.retro.evaluation: unknown evaluation set 'newz'",
-        ),
-        (
-            {"staleness": {"c4": {"evaluation": "newz"}}},
-            "staleness.c4.evaluation: unknown evaluation set 'newz'; did you mean 'news'? known: c4, news, wikipedia",
-        ),
-        (
-            with_sets(wikipedai={}),
-            "databases.c4.evaluation_sets.wikipedai.corpus: unknown corpus 'wikipedai'; did you mean 'wikipedia'?",
-        ),
-        (with_sets(wikipedia={"part": "half"}), "databases.c4.evaluation_sets.wikipedia.part: "),
-        (
-            {"databases": {"wikipedia": {}, **with_sets(wikipedia={})["databases"]}},
-            "databases.c4.evaluation_sets.wikipedia: a database already has this label",
-        ),
-    ],
+    cases("""
+{pipelines: {retro: {evaluation: newz}}} -> pipelines.retro.evaluation: unknown evaluation set 'newz'
+{staleness: {c4: {evaluation: newz}}} ->
+  staleness.c4.evaluation: unknown evaluation set 'newz'; did you mean 'news'? known: c4, news, wikipedia
+{databases: {c4: {evaluation_sets: {wikipedai: {}}}}} ->
+  databases.c4.evaluation_sets.wikipedai.corpus: unknown corpus 'wikipedai'; did you mean 'wikipedia'?
+{databases: {c4: {evaluation_sets: {wikipedia: {part: half}}}}} -> databases.c4.evaluation_sets.wikipedia.part:
+{databases: {wikipedia: {}, c4: {evaluation_sets: {wikipedia: {}}}}} ->
+  databases.c4.evaluation_sets.wikipedia: a database already has this label
+"""),
 )
 def test_a_mistake_is_told_in_one_line(changes, message):
     with pytest.raises(UserError) as error:

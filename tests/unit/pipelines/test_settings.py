@@ -2,8 +2,6 @@
 place.
 """
 
-from typing import Any
-
 import pytest
 import yaml
 
@@ -12,6 +10,7 @@ from ragauge.cli._main import main
 from ragauge.config import loading
 from ragauge.errors import UserError
 from small_config import BASE
+from tables import cases
 
 
 def parsed(pipelines, **changes):
@@ -27,98 +26,43 @@ def test_a_key_is_its_schedule_and_every_schedule_can_be_configured(kind):
     assert made.pipeline_database(made.pipelines[kind]) == "wiki"
 
 
-TRAINED = {"mode": "cross_attention", "retrofit_minutes": 8.0}
-
-
 @pytest.mark.parametrize(
     ("pipelines", "message"),
-    [
-        ({"retro": {"interval": 32}}, "retro.interval: schedule 'retro' requires 64, not 32"),
-        ({"p": {"schedule": "piperag", "interval": 7}}, "p.interval: 7 does not divide"),
-        (
-            {"retro": {"nprobe": "hide"}},
-            "retro.nprobe: 'hide' requires a schedule that searches ahead",
-        ),
-        (
-            {"piperag": {"nprobe": "hide"}},
-            "piperag.nprobe: 'hide' requires task 'generate'; to score text",
-        ),
-        (
-            {"retro": {"nprobe": 0}},
-            "retro.nprobe: must be greater than or equal to 1 or 'hide', not 0",
-        ),
-        (
-            {"retro": {"mode": "cross_attention"}},
-            "retro.mode: 'cross_attention' must be trained first; give retrofit_minutes",
-        ),
-        (
-            {"retro": TRAINED | {"reach": 0}},
-            "retro.reach: only valid with mode 'joint', not 'cross_attention'",
-        ),
-        (
-            {"retro": TRAINED | {"engine": "onnx"}},
-            "retro.engine: 'onnx' does not run mode 'cross_attention'; known: torch",
-        ),
-        (
-            {"retro": {"mode": "cross"}},
-            "retro.mode: unknown mode 'cross'; known: cross_attention, joint, retro",
-        ),
-        (
-            {"retro": {"server": ["node:0"]}},
-            "retro.server: retrieval address 'node:0': must be host:port",
-        ),
-        ({"random": {"server": ["node:1"]}}, "random.server: schedule 'random' asks no index"),
-        ({"retro": {"token_file": "t"}}, "retro.token_file: only valid with server"),
-        ({"retro": {"index": "iv"}}, "retro.index: unknown index 'iv'; did you mean 'ivf'?"),
-        ({"retro": {"model": "llama"}}, "retro.model: unknown model 'llama'"),
-        (
-            {"retro": {"database": "wikis"}},
-            "retro.database: unknown database 'wikis'; did you mean 'wiki'?",
-        ),
-        (
-            {"retro": {"intervall": 8}},
-            "retro.intervall: unknown key 'intervall'; did you mean 'interval'?",
-        ),
-        ({"piprag": {}}, "piprag.schedule: unknown schedule 'piprag'; did you mean 'piperag'?"),
-        (
-            {"retro": {"mode": "retro"}},
-            "retro.task: 'perplexity' is meaningless with random weights",
-        ),
-        ({"retro": {"first_nprobe": 32}}, "retro.first_nprobe: only valid with nprobe 'hide'"),
-        ({"retro": {"encoding": "every_window"}}, "retro.encoding: 'every_window' requires"),
-        (
-            {"retro": {}, "random": {"scoring": "after_first_query"}},
-            "random.scoring: 'after_first_query', but pipelines.retro has 'published'",
-        ),
-        (
-            {"retro": {"weights": "w.pt"}},
-            "retro.weights: only valid with mode 'retro', not 'joint'",
-        ),
-        (
-            {"retro": TRAINED | {"mode": "retro", "task": "generate"}},
-            "retro.retrofit_minutes: only valid with mode 'cross_attention' or 'joint', not 'retro'",
-        ),
-    ],
+    cases("""
+{retro: {interval: 32}} -> retro.interval: schedule 'retro' requires 64, not 32
+{p: {schedule: piperag, interval: 7}} -> p.interval: 7 does not divide
+{retro: {nprobe: hide}} -> retro.nprobe: 'hide' requires a schedule that searches ahead
+{piperag: {nprobe: hide}} -> piperag.nprobe: 'hide' requires task 'generate'; to score text
+{retro: {nprobe: 0}} -> retro.nprobe: must be greater than or equal to 1 or 'hide', not 0
+{retro: {mode: cross_attention}} -> retro.mode: 'cross_attention' must be trained first; give retrofit_minutes
+{retro: {mode: cross_attention, retrofit_minutes: 8.0, engine: onnx}} ->
+  retro.engine: 'onnx' does not run mode 'cross_attention'; known: torch
+{retro: {mode: cross}} -> retro.mode: unknown mode 'cross'; known: cross_attention, joint, retro
+{retro: {server: ['node:0']}} -> retro.server: retrieval address 'node:0': must be host:port
+{random: {server: ['node:1']}} -> random.server: schedule 'random' asks no index
+{retro: {token_file: t}} -> retro.token_file: only valid with server
+{retro: {index: iv}} -> retro.index: unknown index 'iv'; did you mean 'ivf'?
+{retro: {model: llama}} -> retro.model: unknown model 'llama'
+{retro: {database: wikis}} -> retro.database: unknown database 'wikis'; did you mean 'wiki'?
+{retro: {intervall: 8}} -> retro.intervall: unknown key 'intervall'; did you mean 'interval'?
+{piprag: {}} -> piprag.schedule: unknown schedule 'piprag'; did you mean 'piperag'?
+{retro: {mode: retro}} -> retro.task: 'perplexity' is meaningless with random weights
+{retro: {first_nprobe: 32}} -> retro.first_nprobe: only valid with nprobe 'hide'
+{retro: {encoding: every_window}} -> retro.encoding: 'every_window' requires
+{retro: {interleaved: true}} -> retro.interleaved: requires task 'generate'
+{retro: {interleaved: true, task: generate}, random: {interleaved: true, task: generate, tokens: 300}} ->
+  retro.interleaved: no other interleaved pipeline differs in its schedule alone
+{retro: {}, random: {scoring: after_first_query}} ->
+  random.scoring: 'after_first_query', but pipelines.retro has 'published'
+{retro: {weights: w.pt}} -> retro.weights: only valid with mode 'retro', not 'joint'
+{retro: {mode: retro, retrofit_minutes: 8.0, task: generate}} ->
+  retro.retrofit_minutes: only valid with mode 'cross_attention' or 'joint', not 'retro'
+"""),
 )
 def test_mistakes_name_their_place(pipelines, message):
     with pytest.raises(UserError) as error:
         parsed(pipelines)
     assert str(error.value).startswith(f"c.yaml: pipelines.{message}")
-
-
-def test_onnx_runs_a_decoder_in_float32():
-    half: dict[str, Any] = {"smollm2-135m-instruct": {"dtype": "bfloat16"}}
-    assert parsed({"retro": {"engine": "onnx"}}).pipelines["retro"].engine == "onnx"
-    message = (
-        "pipelines.retro.engine: 'onnx' requires a decoder in float32 on device 'cpu', not bfloat16"
-    )
-    with pytest.raises(UserError, match=message):
-        parsed({"retro": {"engine": "onnx"}}, models=half)
-    on_gpu = {"smollm2-135m-instruct": {"dtype": "float16", "device": "cuda"}}
-    assert (
-        parsed({"retro": {"engine": "onnx"}}, models=on_gpu).models["smollm2-135m-instruct"].dtype
-        == "float16"
-    )
 
 
 def test_an_exported_decoder_is_given_where_the_engine_is_onnx(tmp_path, capsys):

@@ -1,16 +1,13 @@
 """Schedules: what is asked when, what is hidden behind decoding, and what a failing retriever does."""
 
-import threading
-
 import numpy as np
 import pytest
 
 import tiny_models
-from ragauge.cost.overlap import AHEAD, PREFETCH, RETRIEVAL, WAIT
+from ragauge.cost.overlap import PREFETCH, RETRIEVAL, WAIT
 from ragauge.errors import UserError
 from ragauge.pipelines.decoding import generate
 from ragauge.pipelines.modes._joint import JointDecoder, JointReader
-from ragauge.pipelines.modes.joint import JointAttention
 from ragauge.pipelines.sources import (
     BlockingRetrieval,
     PrefetchedRetrieval,
@@ -33,7 +30,7 @@ def run(
     **ask,
 ):
     lm = tiny_models.tiny_lm()
-    made = reader(JointDecoder(lm, JointAttention()), total + 256)
+    made = reader(JointDecoder(lm), total + 256)
     asked = RetrievalOptions(searcher, **ask)  # type: ignore[arg-type]
     fresh = BlockingRetrieval(asked, windows, made.note)
     source = (
@@ -67,47 +64,6 @@ def test_queries_are_64_tokens_and_piperag_asks_one_window_ahead_and_no_further(
     assert stages(trace, RETRIEVAL, PREFETCH, WAIT) == [RETRIEVAL, *waits * (count - 1)]
 
 
-@pytest.mark.parametrize("interval", [16, 64])
-def test_reading_ahead_changes_no_token_and_tells_its_seconds(interval):
-    windows = Windows(interval, stale=True)
-    (new, trace), (others, _) = (
-        run(ExactRetriever(DOCUMENTS), windows, ahead=ahead) for ahead in (True, False)
-    )
-    assert new == others
-    asked = len(range(0, 160 - 64, interval)) - 1
-    assert stages(trace, "neighbours", RETRIEVAL, PREFETCH, WAIT) == [
-        RETRIEVAL,
-        "neighbours",
-        *[PREFETCH, WAIT] * asked,
-    ]
-    found = stages(trace, PREFETCH, AHEAD, WAIT)
-    # none where all was known
-    assert {found[i - 1] for i, stage in enumerate(found) if stage == AHEAD} == {PREFETCH}
-    assert all(call.seconds and call.lengths for call in trace if call.stage == AHEAD)
-
-
-def test_neighbours_are_searched_and_read_ahead_by_another_thread():
-    searches = list[str]()
-    reads = list[str]()
-    main = threading.current_thread().name
-
-    class Watched(ExactRetriever):
-        def search(self, queries):
-            searches.append(threading.current_thread().name.partition("_")[0])
-            return super().search(queries)
-
-    class WatchedReader(JointReader):
-        def prepare(self, neighbours, length):
-            reads.append(threading.current_thread().name.partition("_")[0])
-            return super().prepare(neighbours, length)
-
-    run(Watched(DOCUMENTS), Windows(32, stale=True), ahead=True, reader=WatchedReader)
-    assert searches == [main, "prefetch", "prefetch"]
-    # The second window's neighbours may be read before the first one's, which nothing was there to
-    # hide behind.
-    assert sorted(reads) == [main, "prefetch", "prefetch"]
-
-
 def test_a_reading_ahead_that_fails_ends_the_generation():
     class Failing(JointReader):
         def prepare(self, neighbours, length):
@@ -117,24 +73,6 @@ def test_a_reading_ahead_that_fails_ends_the_generation():
 
     with pytest.raises(MemoryError, match="no room for neighbours"):
         run(ExactRetriever(DOCUMENTS), Windows(32, stale=True), ahead=True, reader=Failing)
-
-
-def test_a_budget_takes_the_place_of_nprobe_ahead_of_time_alone():
-    searcher = ExactRetriever(DOCUMENTS)
-    run(searcher, Windows(32, stale=True), nprobe=16, budget=lambda length: length / 1000)
-    assert [(q.nprobe, q.budget_s) for q in searcher.queries] == [
-        (16, None),
-        (None, 0.064),
-        (None, 0.096),
-    ]
-
-
-def test_the_released_code_asks_with_characters():
-    searcher = ExactRetriever(DOCUMENTS)
-    run(searcher, Windows(64), as_text=lambda ids: " ".join(map(str, ids)), characters=64)
-    text = " ".join(map(str, PROMPT))
-    assert searcher.queries[0].tokens is None
-    assert searcher.queries[0].text == text[-64:]
 
 
 def test_documents_can_be_passed_over():

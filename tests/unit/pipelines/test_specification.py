@@ -61,14 +61,6 @@ def test_a_search_without_an_nprobe_has_the_configurations_not_that_of_the_time_
     assert (facts.nprobe, facts.vectors) == (6, on_disk.vectors)
 
 
-def test_a_schedule_that_asks_no_index_has_none(folder):
-    facts = read_index_facts(index_folder(folder, "ivf"))
-    specification = specify_pipeline(
-        PipelineSettings(schedule="random"), model="m", database="d", index=facts
-    )
-    assert specification.index is specification.pipeline.nprobe is None
-
-
 @pytest.mark.parametrize(
     ("settings", "facts", "is_same"),
     [

@@ -1,16 +1,13 @@
 """What a run left behind: methods and options from specifications and the configuration."""
 
 import json
-from dataclasses import asdict
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from ragauge.config.loading import parse
 from ragauge.errors import UserError
 from ragauge.io import records
-from ragauge.methods.base import making
 from ragauge.results import measures
 from ragauge.results.runs import Runs, known_names
 from synthetic_run import MODEL, specification, write_meta, write_variant
@@ -52,28 +49,6 @@ def test_options_precision_and_data_set_come_from_the_specification(tmp_path):
     )
     assert variant.is_superposition()
     assert not variant.is_superposition(positions="left_aligned")
-
-
-def test_records_that_nothing_describes_are_of_the_configured_variant(tmp_path):
-    path = write_variant(tmp_path, "mine", "superposition", [True])
-    records.meta_path(path).unlink()
-    variant = the_variant(tmp_path, methods={"mine": {"method": "bm25", "top_k": 2}})
-    assert (variant.method, variant.param("top_k"), variant.param("path_caching")) == (
-        "bm25",
-        2,
-        True,
-    )
-    assert len(variant.records) == 1
-
-
-def test_a_variant_without_records_has_the_methods_own_defaults(tmp_path):
-    config = parse(
-        {"run": "t", "models": {MODEL: {}}, "datasets": {"nq_open": {}}, "methods": {"cfic": {}}},
-        "t",
-    )
-    (variant,) = Runs(tmp_path, config).variants
-    assert variant.missing == "no records"
-    assert variant.options == asdict(making.make("cfic"))
 
 
 def test_records_with_a_damaged_specification_or_of_another_version_count_as_missing(
@@ -134,16 +109,6 @@ def test_records_of_other_settings_are_left_out(tmp_path, recorded, reason, capf
     assert (variant.missing, bool(runs.run)) == (why, reason is None)
     line = f"{tmp_path}: records left out: nq_open/{MODEL}/mine ({why})\n" if why else ""
     assert capfd.readouterr().err == line
-
-
-def test_a_variant_that_was_removed_is_left_out(tmp_path, capfd):
-    for name in ("naive", "oracle"):
-        write_variant(tmp_path, name, name, [True])
-    config: dict[str, Any] = {"run": "t", "models": {MODEL: {}}, "datasets": {"nq_open": {}}}
-    runs = Runs(tmp_path, parse({**config, "methods": {"naive": {}}}, "t"))
-    assert [variant.name for variant in runs.run] == ["naive"]
-    assert f"nq_open/{MODEL}/oracle (not in the configuration)" in capfd.readouterr().err
-    assert len(Runs(tmp_path, parse(config, "t")).run) == 2, "it asks for no answers at all"
 
 
 def test_no_id_stands_in_a_table_as_a_formula(monkeypatch):

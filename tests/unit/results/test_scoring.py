@@ -9,6 +9,7 @@ from ragauge.errors import UserError
 from ragauge.io.record_writer import RecordWriter
 from ragauge.io.records import Record
 from ragauge.results.scoring import compare_files, score_file
+from tables import cases
 
 
 def write(path, *lines):
@@ -46,12 +47,6 @@ def test_the_official_file(shared_data):
     assert result["high"] - result["low"] == pytest.approx(2 * 1.96 * (0.25 / 2655) ** 0.5, rel=0.3)
 
 
-def test_other_names_of_fields(tmp_path):
-    lines = [{"out": "me", "prediction": 7, "aliases": ["me"]}, {"out": "you", "aliases": ["me"]}]
-    path = write(tmp_path / "x.jsonl", *lines)
-    assert score_file(path, "em", prediction_key="out", answers_key="aliases")["mean"] == 0.5
-
-
 def test_failed_records_are_wrong_and_nothing_to_score_is_null(tmp_path):
     path = records_file(tmp_path / "x.jsonl", {"a": "me", "b": None})
     result = score_file(path, "em")
@@ -59,16 +54,6 @@ def test_failed_records_are_wrong_and_nothing_to_score_is_null(tmp_path):
     result = score_file(path, "answer_in_evidence")  # of a method that looks for none
     assert (result["mean"], result["low"], result["n"]) == (None, None, 0)
     assert json.loads(json.dumps(result)) == result
-
-
-@pytest.mark.parametrize("golds", [["A"], [""]])
-def test_a_failed_record_is_wrong_without_a_prediction_and_whatever_normalisation_empties(
-    golds, tmp_path
-):
-    result = score_file(
-        write(tmp_path / "x.jsonl", {"status": "failed", "golds": golds}), "em", answers_key="golds"
-    )
-    assert (result["mean"], result["n"]) == (0.0, 1)
 
 
 def test_a_response_of_a_server_without_an_answer_is_wrong(tmp_path):
@@ -114,14 +99,14 @@ def test_answers_that_normalisation_empties_are_told(dataset, metric, mean, said
 
 @pytest.mark.parametrize(
     ("line", "metric", "said"),
-    [
-        ({"answers": ["x"]}, "em", "no field 'prediction', which em requires; it has answers"),
-        ({"prediction": "x"}, "f1", "no field 'answers', which f1 requires"),
-        ({"prediction": None, "answers": ["x"]}, "em", "field 'prediction' must be text"),
-        ({"prediction": "x", "answers": [1]}, "em", "field 'answers' must be a list of texts"),
-        ({"gold": [0], "kept": 3}, "kept_gold_recall", "field 'kept' must be a list of integers"),
-        ({"prediction": "x", "answers": ["x"]}, "kept_gold_recall", "no field 'gold'"),
-    ],
+    cases("""
+{answers: [x]}, em -> no field 'prediction', which em requires; it has answers
+{prediction: x}, f1 -> no field 'answers', which f1 requires
+{prediction: null, answers: [x]}, em -> field 'prediction' must be text
+{prediction: x, answers: [1]}, em -> field 'answers' must be a list of texts
+{gold: [0], kept: 3}, kept_gold_recall -> field 'kept' must be a list of integers
+{prediction: x, answers: [x]}, kept_gold_recall -> no field 'gold'
+"""),
 )
 def test_lines_that_do_not_fit(tmp_path, line, metric, said):
     fine = {"prediction": "x", "answers": ["x"], "gold": [0], "kept": [0]}

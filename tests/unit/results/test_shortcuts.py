@@ -147,14 +147,6 @@ def test_the_order_of_a_studys_retrieval_is_no_shortcut(tmp_path):
     assert "Shortcuts" not in small
 
 
-def test_no_rule_no_split(tmp_path):
-    write_questions(tmp_path, "nq_open", [[5] * 4] * 8, [i % 4 for i in range(8)])
-    write_variant(tmp_path, "naive", "naive", [True] * 8, documents=4)
-    rows = table("superposition_table_1", tmp_path)
-    assert not [name for name in rows["quantity"] if "elsewhere" in name]
-    assert "Shortcuts" not in writing.small_print("superposition_table_1", Runs(tmp_path), rows)
-
-
 def test_the_item_has_each_data_sets_rules(run):
     rows = table("dataset_shortcuts", run)
     shortest = line(rows, dataset="nq_open", quantity="gold_is_shortest")
@@ -169,9 +161,3 @@ def test_questions_beyond_the_limit_do_not_count(run):
     rows = table("dataset_shortcuts", run, config)
     shortest = line(rows, dataset="nq_open", quantity="gold_is_shortest")
     assert (shortest["measured"], shortest["n"]) == (1, 15)
-
-
-def test_a_run_without_its_questions_says_so(tmp_path):
-    write_variant(tmp_path, "naive", "naive", [True])
-    row = line(table("dataset_shortcuts", tmp_path), dataset="nq_open")
-    assert "no nq_open.jsonl" in row["note"]

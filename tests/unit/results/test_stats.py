@@ -10,14 +10,11 @@ from ragauge.results.stats import (
     SHARE,
     doubts,
     frontier_probability,
-    hypervolume,
     mean_interval,
     mean_ratio_interval,
     median_ratio_interval,
     paired_test,
-    percentile_interval,
     pooled,
-    resampled_means,
 )
 
 
@@ -115,12 +112,6 @@ def test_equal_differences_exclude_zero_where_the_sign_test_does(n, low):
     assert (other["low"], other["high"]) == pytest.approx((-1, -low), abs=5e-4)
 
 
-def test_methods_of_equal_scores_may_differ_on_other_questions():
-    test = paired_test([0, 1, 1], [0, 1, 1], limits=SHARE)
-    assert (test["difference"], test["p"], test["n"]) == (0, 1, 3)
-    assert (test["low"], test["high"]) == pytest.approx((-0.708, 0.708), abs=5e-4)
-
-
 def test_equal_values_without_limits_or_beyond_them_have_no_interval():
     assert mean_interval([700.0] * 3) == (None, None)
     assert mean_interval([70.0] * 3, limits=SHARE) == (None, None)
@@ -189,30 +180,6 @@ def test_frontier_probability_is_that_of_the_binomial(costs, chances):
     worse = np.zeros(10)
     better = np.array([1.0] + [0.0] * 9)
     np.testing.assert_allclose(frontier_probability(costs, [worse, better]), chances, atol=0.02)
-
-
-@pytest.mark.parametrize(
-    ("costs", "qualities", "expected"),
-    [
-        ([1], [0.5], 0.5),
-        ([10], [0.5], 0.25),  # nothing below cost 10, half of the decades
-        ([1, 10], [0.2, 0.6], 0.4),
-        ([10, 1], [0.6, 0.2], 0.4),
-        ([1, 10], [0.6, 0.2], 0.6),  # a worse, dearer method adds nothing
-        ([1000], [0.5], 0),
-        ([0.001], [0.5], 0.5),
-    ],
-)
-def test_hypervolume_of_clear_cases(costs, qualities, expected):
-    volume, *interval = hypervolume(costs, [[q] for q in qualities], (1, 100))
-    assert volume == pytest.approx(expected)
-    assert interval == [None, None]  # one question does not vary
-
-
-def test_the_hypervolume_of_one_method_is_its_mean_and_has_the_bootstraps_interval():
-    values = np.random.default_rng(0).random(40)
-    expected = values.mean(), *percentile_interval(resampled_means([values])[0])
-    assert hypervolume([1], [[*values]], (1, 10)) == pytest.approx(expected, abs=1e-12)
 
 
 def test_a_ratio_of_means_is_of_pairs_and_one_of_medians_is_not():

@@ -148,7 +148,7 @@ def test_equations_of_word_are_text():
     around = "<w:p><w:r><w:t>Half: </w:t></w:r>{}</w:p>"
     inside = around.format(f"<m:oMath {MATH}>{EQUATION}</m:oMath>")
     apart = around.format(f"<m:oMathPara {MATH}><m:oMath>{EQUATION}</m:oMath></m:oMathPara>")
-    assert formats.docx(docx(inside, apart)).text == "Half: 1/2x^3\n\nHalf: 1/2x^3"
+    assert formats.docx(docx(inside, apart)).text == "Half: 1/2 x^3\n\nHalf: 1/2 x^3"
 
 
 def test_filled_fields_and_text_boxes_of_a_pdf_are_read():

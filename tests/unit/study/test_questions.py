@@ -83,7 +83,7 @@ def test_squads_nested_files_are_read(tmp_path_factory, counts, indent):
     [
         ([{"question": "Who?", "answers": ["a"]}], "data[0]: no field 'paragraphs'"),
         ([{"paragraphs": [{"qas": []}, {"qas": 7}]}], "data[0]: paragraphs[1]: field 'qas'"),
-        ([{"paragraphs": [{"qas": [{"question": 7}]}]}], "qas[0]: field 'question'"),
+        ([{"paragraphs": [{"qas": [{"question": True}]}]}], "qas[0]: field 'question'"),
         ([{"paragraphs": [{"qas": [{"question": "Who?", "answers": [{}]}]}]}], "'answers[0]'"),
         ({"paragraphs": []}, "field 'data' must be a list"),
     ],
@@ -331,7 +331,7 @@ def test_questions_as_other_tools_write_them_are_read(tmp_path, name, content, e
 @pytest.mark.parametrize(
     ("content", "place"),
     [
-        ('[{"question": "Q?"}, 7]', r"questions\[1\] must be an object, not 7"),
+        ('[{"question": "Q?"}, 7]', r'questions\[1\] must be an object, not "7"'),
         ('[{"question": "Q?", "answers": [true]}]', r"questions\[0\].*answers\[0\]"),
         ('{"question": "Q?", "answers": true}', r":1.*answers\[0\]"),
         ('{"question": "Q?", "gold": ["a", "b"]}', r":1.*gold"),

@@ -37,15 +37,6 @@ TEXT = (
 # ---- documents and spans
 
 
-def test_stretches_are_whole_sentences_and_all_of_the_article():
-    tokenizer = tiny_models.byte_tokenizer()
-    documents = list(sft.cut(TrainingDocument("a", "T", TEXT), tokenizer, 300, "sentencex"))
-    assert "".join(d.text for d in documents) == TEXT[: sum(len(d.text) for d in documents)]
-    assert all(len(d.text) <= 300 for d in documents)
-    assert len(TEXT) - sum(len(d.text) for d in documents) < 150
-    assert [d.key for d in documents] == [f"a#{TEXT.index(d.text)}" for d in documents]
-
-
 def test_spans_are_prose_in_whole_sentences_and_drawn_alike_every_time():
     tokenizer = tiny_models.byte_tokenizer()
     document = TrainingDocument("a#0", "T", TEXT)
@@ -71,7 +62,7 @@ def test_training_reads_what_the_method_reads(template):
     lm = tiny_models.tiny_lm(replace(tiny_models.LLAMA, max_context=4096, eos=(1,)))
     style = PromptStyle("{context}\n{input}", template)
     prompt = build_prompt("Who lit the lamp?", [("Lighthouse", TEXT)], style, lm.tokenizer)
-    read: list[list[int]] = []
+    read = []
     extend = lm.extend
     lm.extend = lambda cache, rows, **o: (read.append([*rows[0].ids]), extend(cache, rows, **o))[1]  # type: ignore
     method = CFIC(top_k=1)
@@ -148,63 +139,6 @@ def test_an_endpoint_that_fails_now_and_then_leaves_a_span_without_question():
 
 
 # ---- near-duplicates
-
-
-def test_near_duplicates_are_met_wherever_they_stand():
-    words = article(1, 60).split()
-    passage = " ".join(words[137:260])
-    edited = " ".join(w if i % 25 else "changed" for i, w in enumerate(words[137:260]))
-    for seen in (passage, edited, passage.upper()):
-        assert near_duplicates([article(2), seen], 0.4)(article(1, 60))
-    assert not near_duplicates([article(2), article(3)], 0.4)(article(1, 60))
-    assert not near_duplicates([], 0.4)(article(1))
-    assert not near_duplicates(["The House of Representatives."], 0.4)(
-        "She sat in the House of Representatives."
-    )
-
-
-LETTERS = {
-    "en": [
-        a + b for a in ("ba", "ke", "li", "mo", "nu", "pa", "ri") for b in ("ran", "ten", "lin")
-    ],
-    "zh": list(
-        "的一是在不了有和人这中大为上个国我以要他时来用们生到作地于出就分对成会可主发年动同工也能"
-    ),
-    "ja": list("あいうえおかきくけこさしすせそたちつてとアイウエオ日本語東京新聞社会学校"),
-    "th": [a + b for a in "กขคงจชซดตถทนบปผพ" for b in ("า", "ี", "ู", "")],
-}
-
-
-def random_text(draw, language, units):
-    """Random words, or random characters with punctuation."""
-    blank = " " if language == "en" else ""
-    drawn = [draw.choice(LETTERS[language]) for _ in range(units)]
-    return blank.join(
-        unit + ("," if language == "en" else "、") * (i % 17 == 16) for i, unit in enumerate(drawn)
-    )
-
-
-@pytest.mark.parametrize("language", LETTERS)
-@pytest.mark.parametrize("units", [12, 20, 30, 45, 60, 140, 300])
-def test_an_evaluation_text_within_an_article_is_found(language, units):
-    draw = random.Random(units)
-    blank = " " if language == "en" else ""
-    for _ in range(5):
-        seen = random_text(draw, language, units)
-        around = [random_text(draw, language, 1000) for _ in range(2)]
-        is_near = near_duplicates([random_text(draw, language, 500), seen], 0.4)
-        assert is_near(blank.join([around[0], seen.upper(), around[1]]))
-        assert not is_near(blank.join(around))
-
-
-@pytest.mark.parametrize("words", [12, 20, 30, 45, 60, 140])
-def test_an_evaluation_text_with_another_word_is_found(words):
-    draw = random.Random(words)
-    for changed in range(words):
-        seen = [f"word{draw.randrange(10_000)}" for _ in range(words)]
-        edited = [*seen[:changed], "other", *seen[changed + 1 :]]
-        around = random_text(draw, "en", 200)
-        assert near_duplicates([" ".join(seen)], 0.4)(f"{around} {' '.join(edited)} {around}")
 
 
 def grams(words, size):

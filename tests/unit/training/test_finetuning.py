@@ -170,22 +170,6 @@ def test_documents_longer_than_the_checkpoints_positions_are_read_whole_under_li
     torch.testing.assert_close(loss, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_scaled_positions_stay_with_the_trained_model(folder):
-    """`test_same_model.py` holds its loss to the one that was trained."""
-    scaled = material_of(folder, rope_scale=8)
-    assert scaled.digest != material_of(folder).digest
-    trained(folder, "m", rope_scale=8, steps=1)
-    shape = load_lm(str(folder / "m"), threads=1).shape
-    assert (shape.rope_scale, shape.rope_theta) == (8.0, 10000.0)
-
-
-def test_a_second_training_has_the_template_of_the_first(folder):
-    trained(folder, "first", steps=1, template="llama2")
-    assert material_of(folder, model=f"path:{folder / 'first'}").template == "llama2"
-    chosen = material_of(folder, model=f"path:{folder / 'first'}", template="vicuna")
-    assert chosen.template == "vicuna"
-
-
 def test_a_decoder_without_rotary_positions_reads_requests_apart(folder):
     material = material_of(folder)
     for position, requests in ((material.shape.position, 2), ("alibi", 1)):
@@ -489,7 +473,7 @@ def test_processes_are_started_however_this_one_was(monkeypatch):
     """
     from ragauge.cli import sft
 
-    started = list[str]()
+    started = []
 
     def execute(_, command):
         started.extend(command)

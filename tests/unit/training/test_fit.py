@@ -14,7 +14,6 @@ from safetensors.torch import load_file
 import tiny_models
 from ragauge.errors import UserError
 from ragauge.pipelines.modes._joint import Adapters, JointDecoder
-from ragauge.pipelines.modes.joint import JointAttention
 from ragauge.pipelines.sources import RetrievalOptions
 from ragauge.pipelines.windows import Windows
 from ragauge.training import fit
@@ -48,7 +47,7 @@ def test_the_pass_for_gradients_equals_reading_window_by_window(family, interval
     lm = tiny_models.tiny_lm(tiny_models.FAMILIES[family])
     windows = Windows(interval)
     adapters = changed(lm) if trained else Adapters(lm.decoder.weights)
-    model = JointDecoder(lm, JointAttention(), adapted=adapters.merged(lm) if trained else None)
+    model = JointDecoder(lm, adapted=adapters.merged(lm) if trained else None)
     logits, found = logits_of(model, IDS, windows, DOCUMENTS)
     nll = F.cross_entropy(logits[63:-1], torch.tensor(IDS[64:]), reduction="none")
     assert len(found) > 1
@@ -59,14 +58,6 @@ def test_the_pass_for_gradients_equals_reading_window_by_window(family, interval
     assert all(up.grad is not None and up.grad.abs().max() > 0 for up in adapters.up)
     plain = Adapters(lm.decoder.weights).nll(lm.decoder, IDS, found, windows)
     assert trained == (not torch.allclose(plain, nll, atol=1e-3))
-
-
-def test_without_neighbours_adapters_change_nothing():
-    lm = tiny_models.tiny_lm()
-    mine, plain = (
-        a.nll(lm.decoder, IDS, [], Windows()) for a in (changed(lm), Adapters(lm.decoder.weights))
-    )
-    torch.testing.assert_close(mine, plain)
 
 
 # ---- training
@@ -137,14 +128,6 @@ def test_a_resumed_training_goes_on_with_the_texts_that_come_next(tmp_path, monk
     torch.testing.assert_close(run("cut", 5), run("whole", 5), rtol=0, atol=0)
 
 
-def test_another_training_begins_anew_and_leaves_its_own_checkpoints_alone(tmp_path):
-    trainer(tmp_path, minutes=0.001).fit()
-    other = trainer(tmp_path, minutes=0.001, rank=3)
-    assert other.earlier_s == 0
-    other.fit()
-    assert list((tmp_path / "checkpoints").iterdir()) == [other.folder]
-
-
 def test_a_text_is_no_neighbour_of_its_own(tmp_path):
     material = trainer(tmp_path).material
     searcher = material.searcher
@@ -185,3 +168,11 @@ def test_a_full_disk_is_one_line(where, error, tmp_path, monkeypatch):
     monkeypatch.setattr(where, fail)
     with pytest.raises(UserError, match=rf"^[^\n]*{tmp_path}/[^\n]*{str(error)[-8:]}[^\n]*$"):
         made.fit()
+
+
+def test_without_neighbours_adapters_change_nothing():
+    lm = tiny_models.tiny_lm()
+    mine, plain = (
+        a.nll(lm.decoder, IDS, [], Windows()) for a in (changed(lm), Adapters(lm.decoder.weights))
+    )
+    torch.testing.assert_close(mine, plain)

@@ -3,7 +3,6 @@ transformers' own of each request.
 """
 
 import random
-from typing import Any
 
 import pytest
 import torch
@@ -21,7 +20,7 @@ from ragauge.training.finetuning import FineTuning, Material, separate
 from sft_material import built, settings, write_corpus
 
 WINDOW = 24
-FAMILIES: dict[str, dict[str, Any]] = {
+FAMILIES = {
     "llama": {},
     "mistral": {"sliding_window": WINDOW},
     "qwen2": {"use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 1},

@@ -11,7 +11,6 @@ from ragauge.cli._main import main
 from ragauge.config import loading
 from ragauge.errors import UserError
 from ragauge.io import records
-from ragauge.methods.base import making
 from ragauge.methods.evidence.account import FINE_TUNED, read_account
 from ragauge.results.runs import Runs
 from ragauge.testing import write_checkpoint
@@ -49,14 +48,6 @@ def test_what_it_is_asked_is_kept_out_of_training():
     assert loading.parse(everything, "x").evaluation("cfic") == {"wiki_single": 9, "wiki_long": 5}
     unbound = everything | {"datasets": {"wiki_long": {}}}
     assert loading.parse(unbound, "x").evaluation("cfic") == {"wiki_long": None}
-
-
-def test_it_is_timed_where_the_protocol_names_it():
-    """By default what it was made from is timed in its place."""
-    protocol = {"methods": ["cfic"], "dataset": "wiki_long"}
-    for models, timed in (({}, "smollm2-135m-instruct"), ({"models": ["tuned"]}, "tuned")):
-        parsed = loading.parse(experiment(latency=protocol | models), "x")
-        assert list(parsed.measured("latency")) == [("wiki_long", timed)]
 
 
 FOUND = {
@@ -118,22 +109,6 @@ def timed(protocol, method, dataset, model):
 def test_mistakes_are_named_with_their_place(changes, message):
     with pytest.raises(UserError, match=message):
         loading.parse(experiment(**({"latency": None} | changes)), "x")
-
-
-def test_numbers_without_a_point_are_numbers():
-    import yaml
-
-    training = yaml.safe_load("{model: llama-2-7b, lr: 1e-5, eps: 1e-8}")
-    parsed = loading.parse_training(training, "x")
-    assert (parsed.lr, parsed.eps) == (1e-5, 1e-8)
-
-
-def test_the_data_rest_on_their_own_settings_alone():
-    one, other = (
-        loading.parse_training({"model": "llama-2-7b", "lr": lr}, "x") for lr in (0.1, 0.2)
-    )
-    assert one != other
-    assert one.data() == other.data()
 
 
 # ---- what was trained is what is asked
@@ -301,8 +276,3 @@ def test_tables_have_the_rows_of_a_model_that_was_trained_with_another_request(t
         assert replace(known[model], options=options).is_default("cfic")
         options["request"] = "paper" if request == "copy" else "copy"
         assert not replace(known[model], options=options).is_default("cfic")
-
-
-def test_options_that_were_stated_are_known():
-    assert making.make("cfic", top_k=3, d=9).stated_options == {"top_k": 3, "d": 9}
-    assert making.changed_options(making.make("cfic", top_k=3)) == {}

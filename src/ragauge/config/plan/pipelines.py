@@ -24,10 +24,18 @@ class PipelinePlan(PlanPart):
         ]
 
     def label_pattern(self, job: bool) -> str:
-        """Match the pipelines whose server is a job of its own, or the others."""
+        """Match the pipelines whose server is a job of its own, or the others that run alone."""
         return any_of(
-            label for label, entry in self.config.pipelines.items() if entry.has_server_job == job
+            label
+            for label, entry in self.config.pipelines.items()
+            if entry.has_server_job == job and not entry.interleaved
         )
+
+    def interleaved(self) -> list[list[str]]:
+        """Return the labels of the pipelines that take turns, a list a job."""
+        entries = self.config.pipelines.items()
+        jobs = (self.config.interleaved(label) for label, entry in entries if entry.interleaved)
+        return list({job[0]: job for job in jobs}.values())
 
     def index(self, labels: Labels) -> str | list[str]:
         """Return the index that is searched; empty if none is, or one behind a server that runs

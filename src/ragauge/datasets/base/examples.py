@@ -3,8 +3,8 @@ any run to read.
 """
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,3 +63,22 @@ def trace_entry(
     new_tokens = None if record.get(length) is None else number(record, length, place, int, 1)
     conversation = record.get("conversation") and field(record, "conversation", str, place)
     return TraceEntry(arrival_s, new_tokens, conversation, bool(record.get("is_simulated")))
+
+
+def as_turn(example: Example, history: str) -> tuple[Example, str]:
+    """Return the example as a turn of a conversation, its history in front of the question, and the
+    history of the next turn, which has its known answer.
+    """
+    turn = replace(example, question=history + example.question)
+    answer = "".join(f"\nAnswer: {text}" for text in example.answers[:1])
+    return turn, f"{turn.question}{answer}\nQuestion: "
+
+
+def conversations(examples: Sequence[Example], turns: int) -> list[Example]:
+    """Return successive examples as conversations of so many turns; those left over are left out."""
+    told = list[Example]()
+    history = ""
+    for example in examples[: len(examples) // turns * turns]:
+        turn, history = as_turn(example, history if len(told) % turns else "")
+        told.append(turn)
+    return told

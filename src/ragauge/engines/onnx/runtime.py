@@ -208,13 +208,13 @@ class Slots:
             for name in (self._rows if names is None else names)
         }
 
-    def put(self, new: Tensor, slot: int, first: float = 0.0, bias: float = 0.0) -> None:
+    def put(self, new: Tensor, slot: int, first: float = 0.0) -> None:
         """Write new keys and values, filled `room`, whose first has position `first`, to the slots
-        from `slot` on, and let them be seen, `bias` added to their scores.
+        from `slot` on, and let them be seen.
         """
         count = new.shape[1]
         self.states[:, slot : slot + count] = new
-        self.mask[slot : slot + count] = bias
+        self.mask[slot : slot + count] = 0.0
         self.positions[slot : slot + count] = torch.arange(count, device=self.mask.device) + first
 
     def reserve(self, slots: int) -> None:

@@ -10,13 +10,14 @@ are admitted.
 
 import math
 import random
+import statistics
 import time
 from bisect import insort
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -30,6 +31,7 @@ from ragauge.results.times import (
 PERCENTILES = (50, 95, 99)
 RESAMPLES = 1000
 TIMES = ("first_token_s", "per_token_s", "total_s", "queued_s")
+BATCH = 5  # successive requests of which the steady part knows the mean alone
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,10 @@ class Level:
     moments: Sequence[float] = ()  # of a trace's requests at speed 1, in seconds, ascending
     # request -> a later one that waits for its answer
     next_turns: Mapping[int, int] = field(default_factory=dict)
+    ramp_s: float = 0.0  # in which a rate rises evenly from 0, or the clients come one by one
+    duration_s: float | None = None  # after the ramp; None: as many requests as there are
+    turns: int = 1  # requests of a conversation, which come one after another
+    thinking_s: float = 0.0  # from an answer to its client's next request
 
     @property
     def name(self) -> str:
@@ -94,6 +100,20 @@ class SteppingServer(Protocol):
         """
 
 
+class Watch(Protocol):
+    """A look at a level while it is driven."""
+
+    def ends(
+        self,
+        served: Sequence[TimedRequest],
+        open_requests: Collection[ScheduledRequest],
+        now: float,
+    ) -> bool:
+        """Return whether the level sends no more requests, given those answered since the last
+        look, and those under way; those that arrived during the ramp are not among them.
+        """
+
+
 class OneByOne:
     """Requests are answered in the order of their arrival, each alone."""
 
@@ -119,62 +139,116 @@ class OneByOne:
 
 
 def drive(
-    server: SteppingServer, level: Level, prompts: int, requests: int, clock: Clock, seed: int = 0
+    server: SteppingServer,
+    level: Level,
+    prompts: int,
+    requests: int,
+    clock: Clock,
+    seed: int = 0,
+    watch: Watch | None = None,
 ) -> list[TimedRequest]:
-    """Serve `requests` requests, in the order in which they are answered. They ask the prompts in
-    turn, from 0 to `prompts` - 1; with the same `seed`, arrivals are the same for every server. A
-    next turn arrives at its moment, or when the turn before it is answered, if that is later.
+    """Serve `requests` requests, those that arrive during the ramp not counted, in the order in
+    which they are answered. They ask the prompts in turn, from 0 to `prompts` - 1; with the same
+    `seed`, arrivals are the same for every server.
+
+    Conversations are as many prompts in turn as they have turns. They are begun at the level's
+    moments, at its rate divided by their turns, or by its clients, so that a rate is always of
+    requests. A next turn arrives at its moment, or when the turn before it is answered, if that is
+    later.
     """
     start = clock.now()
-    draw = random.Random(seed)
-    if level.rate:
-        moments = [start]
-        while len(moments) < requests:
-            moments.append(moments[-1] + draw.expovariate(level.rate))
-    elif level.speed:
-        moments = [
-            start + (moment - level.moments[0]) / level.speed for moment in level.moments[:requests]
-        ]
-    else:
-        moments = [start] * min(level.clients or 0, requests)
-    coming = deque(ScheduledRequest(i, i % prompts, moment) for i, moment in enumerate(moments))
-    sent = len(coming)
+    ramped_s = start + level.ramp_s
+    limit = math.inf if level.duration_s else math.ceil(requests / level.turns)
+    end = ramped_s + (level.duration_s or math.inf)
+    moments = _beginnings(level, start, limit, end, seed)
+    coming = deque(_request(i * level.turns, prompts, at) for i, at in enumerate(moments))
+    begun = len(coming)
+    left = limit - sum(at >= ramped_s for at in moments)
     done = list[TimedRequest]()
+    open_requests = dict[int, ScheduledRequest]()
     turns = {i: coming[i] for i in level.next_turns.values()}
     coming = deque(one for one in coming if one.number not in turns)
     while coming or server.busy:
         while coming and coming[0].arrival_s <= clock.now():
-            server.admit(coming.popleft())
+            request = coming.popleft()
+            if request.arrival_s >= ramped_s:
+                open_requests[request.number] = request
+            server.admit(request)
         if not server.busy:
             clock.wait_until(coming[0].arrival_s)
             continue
-        for served in server.step(coming[0].arrival_s if coming else math.inf):
+        answered = server.step(coming[0].arrival_s if coming else math.inf)
+        for served in answered:
             done.append(served)
-            ready_s = served.end_s + served.pause_s  # when its client may send again
-            if level.clients and sent < requests:
-                insort(
-                    coming,
-                    ScheduledRequest(sent, sent % prompts, ready_s),
-                    key=attrgetter("arrival_s"),
-                )
-                sent += 1
-            if turn := turns.get(level.next_turns.get(served.request.number, -1)):
-                insort(
-                    coming,
-                    replace(turn, arrival_s=max(turn.arrival_s, ready_s)),
-                    key=attrgetter("arrival_s"),
-                )
+            number = served.request.number
+            # when its client may send again
+            ready_s = served.end_s + served.pause_s + level.thinking_s
+            following = turns.get(level.next_turns.get(number, -1))
+            if following:
+                following = replace(following, arrival_s=max(following.arrival_s, ready_s))
+            elif (number + 1) % level.turns:
+                following = _request(number + 1, prompts, ready_s)
+            elif level.clients and left > 0:
+                following = _request(begun * level.turns, prompts, ready_s)
+                begun += 1
+                left -= ready_s >= ramped_s
+            if following and following.arrival_s < end:
+                insort(coming, following, key=attrgetter("arrival_s"))
+        counted = [one for one in answered if open_requests.pop(one.request.number, None)]
+        if watch and watch.ends(counted, open_requests.values(), clock.now()):
+            coming.clear()
+            end = -math.inf
+    if level.turns > 1:  # they were numbered as they were planned
+        done.sort(key=attrgetter("request.arrival_s"))
+        done = [replace(one, request=replace(one.request, number=i)) for i, one in enumerate(done)]
     return done
 
 
-def rows(served: Sequence[TimedRequest], warmup: int) -> list[RequestTimes]:
-    """The times of each request, in the order of arrival."""
+def _request(number: int, prompts: int, arrival_s: float) -> ScheduledRequest:
+    return ScheduledRequest(number, number % prompts, arrival_s)
+
+
+def _beginnings(level: Level, start: float, limit: float, end: float, seed: int) -> list[float]:
+    """The moments at which conversations begin by themselves: all of a rate or a trace, the first
+    of each client.
+    """
+    if level.clients:
+        count = int(min(level.clients, limit))
+        return [start + i * level.ramp_s / count for i in range(count)]
+    if level.speed:
+        first, *_ = level.moments
+        return [start + (moment - first) / level.speed for moment in level.moments[: int(limit)]]
+    assert level.rate
+    draw = random.Random(seed)
+    moments = list[float]()
+    at_full_rate = 0.0  # the moment by a clock that the ramp slows down
+    half = level.ramp_s / 2
+    while limit > 0:
+        ramping = at_full_rate < half
+        at = start + (2 * math.sqrt(half * at_full_rate) if ramping else at_full_rate + half)
+        if at >= end:
+            break
+        moments.append(at)
+        limit -= not ramping
+        at_full_rate += draw.expovariate(level.rate / level.turns)
+    return moments
+
+
+def rows(
+    served: Sequence[TimedRequest], warmup: int | Literal["steady"], ramp_s: float = 0.0
+) -> list[RequestTimes]:
+    """The times of each request, in the order of arrival. Those during the ramp are of the warm-up,
+    and so are `warmup` further ones, or those before the steady part.
+    """
     begin = min(timed.request.arrival_s for timed in served)
     ordered = sorted(served, key=lambda timed: timed.request.number)
-    return [_times(timed, begin, warmup) for timed in ordered]
+    ramp = sum(timed.request.arrival_s < begin + ramp_s for timed in served)
+    if warmup == "steady":
+        warmup = steady_from([one.end_s - one.request.arrival_s for one in ordered[ramp:]])
+    return [times(timed, begin, ramp + warmup) for timed in ordered]
 
 
-def _times(timed: TimedRequest, begin: float, warmup: int) -> RequestTimes:
+def times(timed: TimedRequest, begin: float = 0.0, warmup: int = 0) -> RequestTimes:
     """The times of a request, counted from the moment `begin` and from its own arrival."""
     arrival = timed.request.arrival_s
     further = (timed.new_tokens or 1) - 1
@@ -220,7 +294,8 @@ def summarise(
 
     A request that failed has no times, and is no good answer, nor is one that is shorter than
     requested. `targets`: limits of a good answer by time (one of TIMES), in seconds; without any,
-    every other answer is good. `clients`: of a closed loop, which has a steady window. `seconds`:
+    every other answer is good. `clients`: of a closed loop, 1 of a rate; they have a steady window.
+    `seconds`:
     that the requests took, by default from the first arrival to the last answer.
 
     Returns: what docs/protocols.md defines.
@@ -228,13 +303,8 @@ def summarise(
     counted = [request for request in requests if not request.warmup]
     begin = min(request.arrival_at_s for request in counted)
     seconds = seconds or max(request.end_at_s for request in counted) - begin
-    limits = [(key, limit) for key, limit in (targets or {}).items() if limit is not None]
     answered = [request for request in counted if not request.failure]
-    good = sum(
-        request.total_s is not None
-        and all((getattr(request, key) or 0.0) <= limit for key, limit in limits)
-        for request in answered
-    )
+    good = sum(is_good(request, targets or {}) for request in answered)
     served_s = sum(request.end_at_s - request.start_at_s for request in counted)
     times = {key: [s for s in (getattr(r, key) for r in counted) if s is not None] for key in TIMES}
     tokens = [request.new_tokens for request in counted]
@@ -254,10 +324,32 @@ def summarise(
     )
 
 
+def is_good(request: RequestTimes, targets: Mapping[str, float | None]) -> bool:
+    """Whether a request was answered at full length, within the targets."""
+    limits = [(key, limit) for key, limit in targets.items() if limit is not None]
+    return request.total_s is not None and all(
+        (getattr(request, key) or 0.0) <= limit for key, limit in limits
+    )
+
+
+def steady_from(seconds: Sequence[float]) -> int:
+    """The number of first values to leave out so that the mean of the others is the most precise.
+
+    MSER-5 (White, 1997): of the means of 5 successive values, the first are left out whose absence
+    gives the rest the least squared standard error. Half of the values where it would be more, so
+    that no steady part was reached.
+    """
+    means = [statistics.fmean(seconds[i : i + BATCH]) for i in range(0, len(seconds), BATCH)]
+    kept = range(max(1, len(means) - BATCH))
+    errors = [statistics.pvariance(means[i:]) / (len(means) - i) for i in kept]
+    return min(errors.index(min(errors)) * BATCH, len(seconds) // 2)
+
+
 def steady_window(
     requests: Sequence[RequestTimes], clients: int
 ) -> tuple[list[RequestTimes], float]:
-    """(requests, seconds) of the window in which all clients have a request under way: from the
+    """(requests, seconds) of the window in which all clients have a request under way, or requests
+    arrive at a rate: from the
     first arrival after the warm-up to the first answer after the last arrival, since then a client
     has no more to ask. Requests of the warm-up count if they are answered in it. None where it has
     fewer than a request a client.
@@ -285,8 +377,11 @@ def percentiles(values: Sequence[float], seed: int = 0) -> Percentiles:
     drawn = np.percentile(data[places], PERCENTILES, axis=1)
     low, high = np.percentile(drawn, (2.5, 97.5), axis=1)
     exact = np.percentile(data, PERCENTILES)
-    p50, p95, p99 = (
-        Percentile(value=float(exact[i]), low=float(low[i]), high=float(high[i]))
-        for i in range(len(PERCENTILES))
+    return Percentiles(
+        **{
+            f"p{percent}": Percentile(value=value, low=left, high=right)
+            for percent, value, left, right in zip(
+                PERCENTILES, exact.tolist(), low.tolist(), high.tolist(), strict=True
+            )
+        }
     )
-    return Percentiles(p50=p50, p95=p95, p99=p99)

@@ -1,4 +1,4 @@
-"""The load protocol: requests on a data set's questions arrive as `cost.arrivals` has them, and the
+"""The load protocol: requests on a data set's questions arrive as `arrivals` has them, and the
 decoder answers.
 """
 
@@ -7,13 +7,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from functools import partial
+from functools import lru_cache, partial
+from itertools import chain, pairwise, product
 from typing import Any, cast
 
-from ragauge.config.protocols import LoadSettings
+from ragauge.config.protocols import SEARCH_LEVELS, LoadSettings
 from ragauge.cost.machine import MAX_LOAD, provenance
 from ragauge.datasets.base.dataset import TraceEntry
 from ragauge.engines.batching import BatchScheduler, EngineProxy, Task, max_batch_size
@@ -28,11 +29,20 @@ from ragauge.measure.protocols.arrivals import (
     Level,
     OneByOne,
     ScheduledRequest,
+    SteppingServer,
     TimedRequest,
     losses,
 )
+from ragauge.measure.protocols.search import (
+    OverSaturation,
+    level_at,
+    next_level,
+    requests_of,
+)
 from ragauge.measure.timing import Bench
 from ragauge.methods.base.method import Method
+from ragauge.methods.base.states import effective_state, in_state, usable_state
+from ragauge.results.capacity import capacities
 from ragauge.results.times import (
     LoadLevel,
     LoadTimes,
@@ -46,11 +56,11 @@ from ragauge.results.times import (
 from ragauge.text import aligned
 
 COUNTED = "first_token_s and total_s count from a request's arrival, its time in the queue included"
-CACHE_STATES = {
-    "ready": "what a method prepares before the question is known is in memory when a request arrives",
-    "computed": "what a method prepares is computed within each request, as for documents that nobody has read yet",
-}
+CACHE_STATE = "what was read before the question is in memory when a request arrives"
 REPLAYED = "a level begins with nothing cached; what a request reads of its documents is there for later ones"
+NOT_STEADY = (
+    "the time of an answer did not become steady: half of the requests count as the warm-up"
+)
 SIMULATED = "simulated: random words; lengths and the blocks that requests share are the trace's"
 
 
@@ -63,33 +73,33 @@ def measure_load(
     With the same `seed`, arrivals are the same for all variants at a level. Raises UserError: a
     response that the context cuts short.
     """
-    levels = levels_of(settings, bench.trace)
     able, unsupported = bench.supported(variants)
     longest = max(prompt.total_tokens for prompt in bench.prompts) + max(
         lengths(settings, bench.trace)
     )
     batch = max_batch_size(bench.lm, longest) if settings.batch == "auto" else settings.batch
-    measured: list[LoadLevel] = []
-    with bar(f"load on {bench.dataset}", "level", len(able) * len(levels)) as progress:
-        for name, method in able.items():
-            progress.set_postfix_str(name)
-            size = 1 if method.sequential() else batch
-            server = _Server(name, method, bench, settings, size)
-            for level in levels:
-                measured.append(_measure_level(server, level, seed))
-                progress.update()
+
+    @lru_cache(None if settings.find else 1)  # a search has a level of each method in turn
+    def server_of(name: str) -> _Server:
+        size = 1 if able[name].sequential() else batch
+        return _Server(name, able[name], bench, settings, size)
+
+    def measure(name: str, level: Level) -> LoadLevel:
+        return _measure_level(server_of(name), level, seed)
+
+    measured = measure_levels(able, bench.dataset, bench.trace, settings, measure)
     bench.lm.documents = None  # the store of a replay
     protocol: dict[str, Any] = {
         **settings.model_dump(exclude={"methods"}),
         **bench.protocol(seed),
         **bench.prompt_sizes,
         "batch": batch,
-        "cache_state": CACHE_STATES[settings.documents],
+        "cache_state": CACHE_STATE,
         "counted": COUNTED,
         "allowed_load": MAX_LOAD,
     }
     if bench.trace:
-        protocol |= {"documents": "computed", "cache_state": REPLAYED}
+        protocol |= {"state": "nothing", "cache_state": REPLAYED}
         protocol |= {"trace": trace_facts(bench.trace)}
     return LoadTimes(
         provenance=provenance(),
@@ -99,22 +109,54 @@ def measure_load(
     )
 
 
+def measure_levels(
+    names: Collection[str],
+    dataset: str,
+    trace: Sequence[TraceEntry],
+    settings: LoadSettings,
+    measure: Callable[[str, Level], LoadLevel],
+) -> list[LoadLevel]:
+    """Measure one variant after another at the levels of the settings; or search the highest loads
+    of all of them, a level of each in turn, so that a machine's slower hours are everybody's.
+    """
+    levels = levels_of(settings, trace)
+    measured = list[LoadLevel]()
+    pending = list(names)
+    with bar(
+        f"load on {dataset}", "level", len(names) * (len(levels) or SEARCH_LEVELS)
+    ) as progress:
+
+        def measure_next(name: str, level: Level) -> None:
+            progress.set_postfix_str(f"{name}, {level.name}")
+            measured.append(measure(name, level))
+            progress.update()
+
+        while pending and settings.find:
+            for name in tuple(pending):
+                level = next_level(settings, measured, name)
+                if level:
+                    measure_next(name, level)
+                else:
+                    pending.remove(name)
+        for name, level in product(pending, levels):
+            measure_next(name, level)
+    return measured
+
+
 def levels_of(settings: LoadSettings, trace: Sequence[TraceEntry]) -> list[Level]:
-    """The levels of a protocol, given the trace of the prompts that are replayed."""
-    latest = dict[str, int]()
-    next_turns = dict[int, int]()
+    """The levels of a protocol, given the trace of the prompts that are replayed; none of a search."""
+    turns = defaultdict[str, list[int]](list)
     for number, entry in enumerate(trace):
         if entry.conversation:
-            if entry.conversation in latest:
-                next_turns[latest[entry.conversation]] = number
-            latest[entry.conversation] = number
+            turns[entry.conversation].append(number)
+    next_turns = dict(chain.from_iterable(map(pairwise, turns.values())))
     moments = [entry.arrival_s for entry in trace]
     replays = [
         Level(speed=speed, moments=moments, next_turns=next_turns) for speed in settings.speeds
     ]
     return [
-        *(Level(rate=r) for r in settings.rates),
-        *(Level(clients=n) for n in settings.clients),
+        *(level_at(settings, "rate", rate) for rate in settings.rates),
+        *(level_at(settings, "clients", number) for number in settings.clients),
         *replays,
     ]
 
@@ -135,23 +177,31 @@ def trace_facts(trace: Sequence[TraceEntry]) -> TraceFacts:
 
 
 def _measure_level(server: _Server, level: Level, seed: int) -> LoadLevel:
-    """One level of load on one method, by the wall clock. The first `warmup` requests find the
-    server emptier than later ones do and are left out of the summary, which a refused level lacks.
-    """
+    """One level of load on one method."""
     settings = server.settings
-    count = len(level.moments) or settings.warmup + settings.requests
 
-    def drive() -> Sequence[TimedRequest]:
+    def work() -> list[RequestTimes]:
         if level.speed:
             server.forget()
         stepping = OneByOne(server.answer_alone, Clock()) if server.size == 1 else _Batched(server)
-        return arrivals.drive(stepping, level, len(server.prompts), count, Clock(), seed)
+        return drive(stepping, level, settings, len(server.prompts), seed)
 
-    served, seen = timing.watched(server.lm, settings.allow_load, drive)
-    rows = arrivals.rows(served, settings.warmup)
+    rows, seen = timing.watched(server.lm, settings.allow_load, work)
     if level.speed:
         rows = [row.model_copy(update=server.found[row.prompt]) for row in rows]
     return level_times(level, rows, seen, settings, seed, variant=server.name, batch=server.size)
+
+
+def drive(
+    server: SteppingServer, level: Level, settings: LoadSettings, prompts: int, seed: int
+) -> list[RequestTimes]:
+    """The times of all requests of a level, by the wall clock. The first ones find the server
+    emptier than later ones do: a warm-up, which the summary leaves out.
+    """
+    count = requests_of(level, settings)
+    watch = OverSaturation(settings, level) if settings.find else None
+    served = arrivals.drive(server, level, prompts, count, Clock(), seed, watch)
+    return arrivals.rows(served, settings.warmup, level.ramp_s)
 
 
 def level_times(
@@ -163,19 +213,23 @@ def level_times(
     **facts: Any,
 ) -> LoadLevel:
     """The times of a level; `facts`: its variant and batch."""
-    targets = {
-        "first_token_s": settings.target_first_token_s,
-        "per_token_s": settings.target_per_token_s,
-    }
+    notes = list[str]()
+    sent = sum(row.arrival_at_s >= level.ramp_s for row in rows)
+    count = requests_of(level, settings)
+    if settings.find and sent < count:
+        notes.append(f"over-saturated: ended after {sent} of {count} requests")
+    if settings.warmup == "steady" and 2 * sum(not row.warmup for row in rows) <= sent + 1:
+        notes.append(NOT_STEADY)
+    clients = level.clients or (1 if level.rate else None)
+    summary = arrivals.summarise(rows, settings.targets, seed, clients)
     return LoadLevel(
         **facts,
         rate=level.rate,
         clients=level.clients,
         speed=level.speed,
-        summary=RequestSummary()
-        if seen.refused
-        else arrivals.summarise(rows, targets, seed, level.clients),
+        summary=RequestSummary() if seen.refused else summary,
         requests=rows,
+        remarks=notes,
         **seen.to_json(),
     )
 
@@ -187,22 +241,24 @@ class _Server:
         self, name: str, method: Method, bench: Bench, settings: LoadSettings, size: int
     ) -> None:
         self.name = name
-        self.configured = self.method = method
         self.lm = bench.lm
         self.prompts = bench.prompts
         self.settings = settings
         self.size = size  # size: requests that are answered together
-        self.replays = bool(bench.trace)  # then a request finds what earlier ones have stored
+        one_document = all(len(prompt.documents) == 1 for prompt in self.prompts)
+        state = effective_state(usable_state(method, one_document), settings.state)
+        # in a replay a request finds what earlier ones have stored
+        self.configured = self.method = method if bench.trace else in_state(method, state)
         self.limits = list(map(timing.fixed_length, lengths(settings, bench.trace)))
         # of each prompt, what was stored of its documents' tokens
         self.found: dict[int, dict[str, Any]] = {}
         self.engine = _ThreadEngine(self.lm)
         # of each prompt, those that no request uses
         self.free_states: dict[int, list[Any]] = defaultdict(list)
-        if settings.documents == "ready" and not bench.trace:
+        if state != "nothing" and not bench.trace:
             for number, prompt in enumerate(self.prompts):
                 self.free_states[number].append(
-                    method.prepare(cast(SpanEngine, self.engine), prompt)
+                    self.method.prepare(cast(SpanEngine, self.engine), prompt)
                 )
         for number in range(1 if bench.trace else len(self.prompts)):
             self.answer_alone(number)  # warm up, and load what a method loads when it is first used
@@ -326,8 +382,10 @@ def table(times: LoadTimes) -> str:
             ]
         lines.append([level.variant, name, *cells])
         counted = [row for row in level.requests if not row.warmup]
-        about = [*losses(counted), *remarks(level.requests)]
+        about = [*level.remarks, *losses(counted), *remarks(level.requests)]
         notes += [f"{level.variant}, {name}: {note}" for note in about]
+    if times.protocol.find:
+        notes += [f"{found.variant}: {found.described()}" for found in capacities(times)]
     trace = times.protocol.trace
     notes += [f"text of the prompts: {trace.text}"] if trace else []
     return "\n".join([aligned(lines), *notes])

@@ -13,8 +13,9 @@ import secrets
 import statistics
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -37,7 +38,7 @@ from ragauge.io.progress import bar
 from ragauge.measure import server_metrics, timing
 from ragauge.measure.inputs import QuestionSource
 from ragauge.measure.protocols import arrivals, latency, load, stream
-from ragauge.measure.protocols.arrivals import Clock, ScheduledRequest, TimedRequest
+from ragauge.measure.protocols.arrivals import ScheduledRequest, TimedRequest
 from ragauge.methods.base.method import Method, State
 from ragauge.methods.prompts import Prompt
 from ragauge.results.times import (
@@ -77,6 +78,9 @@ CACHE_STATES = {
 }
 # of trials, by the server's cache: what it has of a prompt is the beginning, in one order
 CACHED_STATES: dict[str, State | None] = {"cold": "nothing", "warm": "set", "found": None}
+CONVERSATION = (
+    "a conversation begins with nothing cached; what a turn reads is there for later ones"
+)
 BEGINS_COLD = "a stream begins with nothing cached; what a request reads is there for later ones"
 
 
@@ -92,17 +96,9 @@ class ServedBench:
 
     def adapted(self, variants: Mapping[str, Method]) -> tuple[dict[str, Method], dict[str, str]]:
         """The variants that run on a server, adapted to it, and the reasons why the others do not."""
-        methods = {
-            name: method.adapted_to(self.engine.capabilities) for name, method in variants.items()
-        }
-        unsupported = {
-            name: reason
-            for name, method in methods.items()
-            if (reason := method.refusal(self.engine))
-        }
-        return {
-            name: method for name, method in methods.items() if name not in unsupported
-        }, unsupported
+        able = self.engine.capabilities
+        adapted = {name: method.adapted_to(able) for name, method in variants.items()}
+        return timing.supported(adapted, self.engine)
 
     def result(
         self, settings: TimedSettings, seed: int, unsupported: Mapping[str, str], **more: Any
@@ -214,8 +210,11 @@ class Sender:
         self.prompts = prompts
         self.limits = list(map(timing.fixed_length, new_tokens))
         self.timeout_s = bench.engine.server.timeout_s
+        self.turns = 1  # requests of a conversation
+        # the beginning of its prompts; None: those of the engine
+        self.conversations: Mapping[int, str] | None = None
         self._turn = threading.Lock()
-        self._done = SimpleQueue[TimedRequest | BaseException]()
+        self._done = SimpleQueue[Future[TimedRequest]]()
         self._open = 0
         self._pool = ThreadPoolExecutor(MAX_OPEN)
         self._answered_at = math.inf  # since when nothing was answered
@@ -232,31 +231,25 @@ class Sender:
         return self._open > 0
 
     def admit(self, request: ScheduledRequest) -> None:
-        def work() -> None:
-            try:
-                self._done.put(self.serve(request))
-            except BaseException as error:  # raised where results are read
-                self._done.put(error)
-
         self._open += 1
-        self._pool.submit(work)
+        self._pool.submit(self.serve, request).add_done_callback(self._done.put)
 
     def step(self, until: float) -> Sequence[TimedRequest]:
+        wait_s = min(max(0.0, until - time.perf_counter()), threading.TIMEOUT_MAX)
         try:
-            done = self._done.get(
-                timeout=min(max(0.0, until - time.perf_counter()), threading.TIMEOUT_MAX)
-            )
+            done = self._done.get(timeout=wait_s)
         except Empty:
             return []
         self._open -= 1
-        if isinstance(done, BaseException):
-            raise done
-        return [done]
+        return [done.result()]
 
     def serve(self, request: ScheduledRequest) -> TimedRequest:
         """Answer a request, while others wait for the server."""
         with self._turn:
             engine = self.engine.for_thread(self._turn, MAX_OPEN)
+            if self.conversations is not None:
+                beginning = self.conversations[request.number // self.turns]
+                engine.nonce = partial(str, beginning)
             prompt = self.prompts[request.prompt]
             spans = cast(SpanEngine, engine)
             start = time.perf_counter()
@@ -447,44 +440,33 @@ def measure_load(
     request that failed has its `failure` in place of times.
     """
     able, unsupported = bench.adapted(variants)
-    measured = list[LoadLevel]()
-    levels = load.levels_of(settings, bench.trace)
     lengths = load.lengths(settings, bench.trace)
     prompts = bench.prompts
-    number = len(bench.trace) or settings.warmup + settings.requests
     is_cold = settings.server_cache == "cold"
     bench.engine.nonce = new_nonce if is_cold else str
     warmup = range(1 if bench.trace and settings.server_cache != "warm" else len(prompts))
-    # a replay reuses what it read itself
-    cache = "found" if bench.trace and is_cold else settings.server_cache
+    # a replay and a conversation reuse what they read themselves
+    reuses = is_cold and (bool(bench.trace) or settings.turns > 1)
+    cache = "found" if reuses else settings.server_cache
     more: JsonObject = {"trace": load.trace_facts(bench.trace)} if bench.trace else {}
-    more |= {"cache_state": load.REPLAYED} if bench.trace and is_cold else {}
-    with bar(f"load on {bench.dataset}", "level", len(able) * len(levels)) as progress:
-        for name, method in able.items():
-            for level in levels:
-                progress.set_postfix_str(f"{name}, {level.name}")
-                with Sender(bench, method, prompts, *lengths) as sender:
-                    for index in warmup:  # and learn what the server refuses
-                        _served(sender, index, index)
-                    if bench.trace and is_cold:
-                        bench.engine.nonce = partial(str, new_nonce())
-                        sender.method = stream.fresh(method, settings.store_gb)
-                    drive = partial(_drive, sender, level, number, settings.warmup, seed)
-                    times = bench.watched(settings, cache, drive)
-                measured.append(
-                    load.level_times(level, *times, settings, seed, variant=name, batch=None)
-                )
-                progress.update()
-    result = bench.result(settings, seed, unsupported, counted=load.COUNTED, **more)
+    more |= {"cache_state": load.REPLAYED if bench.trace else CONVERSATION} if reuses else {}
+
+    def measure(name: str, level: arrivals.Level) -> LoadLevel:
+        with Sender(bench, able[name], prompts, *lengths) as sender:
+            for index in warmup:  # and learn what the server refuses
+                _served(sender, index, index)
+            if reuses:
+                sender.method = stream.fresh(able[name], settings.store_gb)
+                sender.conversations = defaultdict(new_nonce)
+                sender.turns = len(bench.trace) or settings.turns  # a replay is one of them
+            work = partial(load.drive, sender, level, settings, len(prompts), seed)
+            times = bench.watched(settings, cache, work)
+        return load.level_times(level, *times, settings, seed, variant=name, batch=None)
+
+    measured = load.measure_levels(able, bench.dataset, bench.trace, settings, measure)
+    state = CACHED_STATES[settings.server_cache]
+    result = bench.result(settings, seed, unsupported, counted=load.COUNTED, state=state, **more)
     return LoadTimes(**result, levels=measured)
-
-
-def _drive(
-    sender: Sender, level: arrivals.Level, number: int, warmup: int, seed: int
-) -> list[RequestTimes]:
-    """The times of all requests of a level."""
-    done = arrivals.drive(sender, level, len(sender.prompts), number, Clock(), seed)
-    return arrivals.rows(done, warmup)
 
 
 def measure_stream(

@@ -1,10 +1,9 @@
 """Joint attention in torch: reading neighbours, what training adds, and its loss (docs/piperag.md).
 
-All neighbours of a window have the same positions and end where the sequence begins or, once it has
-grown, `reach` tokens before the window. Each is read behind the first token of the sequence, since
-decoders put much attention on the first token they see; with ALiBi that is moved to directly before
-the neighbour, so that no key stands after a query. Training adds a low-rank term (LoRA; Hu et al.,
-2022) and an offset to their projections.
+All neighbours of a window have the same positions and end where the sequence begins. Each is read
+behind the first token of the sequence, since decoders put much attention on the first token they
+see; with ALiBi that is moved to directly before the neighbour, so that no key stands after a query.
+Training adds a low-rank term (LoRA; Hu et al., 2022) and an offset to their projections.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Generic, NamedTuple
+from typing import Any, ClassVar, Generic
 
 import torch
 from torch import Tensor, nn
@@ -36,13 +35,6 @@ from ragauge.pipelines.reader import (
 )
 
 
-class Placement(NamedTuple):
-    """Where neighbours stand and how much they weigh: the options of `JointAttention`."""
-
-    reach: int | None
-    bias: float
-
-
 def load_adapted(checkpoint: Checkpoint) -> tuple[LM, LM | None]:
     """Return the decoder, and the same with trained adapters where there are any."""
     lm = checkpoint.decoder()
@@ -56,9 +48,8 @@ class JointDecoder(DecoderModel):
     adapters.
     """
 
-    def __init__(self, lm: LM, placement: Placement, adapted: LM | None = None) -> None:
+    def __init__(self, lm: LM, adapted: LM | None = None) -> None:
         super().__init__(lm)
-        self.placement = placement
         self.adapted = adapted or lm
 
     def open(self, tokens: int, neighbour_tokens: int = 0) -> JointReader:
@@ -70,8 +61,6 @@ class JointStates(PreparingReader, Generic[NeighbourState]):
     not read again.
     """
 
-    placement: Placement
-
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         self._sink: Any = None  # the cached first token
@@ -79,21 +68,18 @@ class JointStates(PreparingReader, Generic[NeighbourState]):
 
     def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
         texts = [tuple(ids) for ids in neighbours if len(ids)]
-        reach = self.placement.reach
-        last = 0 if reach is None else max(0, length - reach)
         calls: list[Call] = []
         states = self._states.get(
-            [(last, ids) for ids in texts],
-            lambda numbers: self._read([texts[i] for i in numbers], last, calls),
+            texts, lambda numbers: self._read([texts[i] for i in numbers], calls)
         )
-        return Prepared(tuple(calls), self._placed(states, last))
+        return Prepared(tuple(calls), self._placed(states))
 
     @abstractmethod
-    def _read(self, texts: Sequence[Tokens], last: int, calls: list[Call]) -> list[NeighbourState]:
-        """Keys and values of each neighbour, which end before position `last`; appends to `calls`."""
+    def _read(self, texts: Sequence[Tokens], calls: list[Call]) -> list[NeighbourState]:
+        """Keys and values of each neighbour, which end before position 0; appends to `calls`."""
 
     @abstractmethod
-    def _placed(self, states: Sequence[NeighbourState], last: int) -> Callable[[], None]:
+    def _placed(self, states: Sequence[NeighbourState]) -> Callable[[], None]:
         """Return what makes these states the neighbours in front of the sequence."""
 
 
@@ -104,11 +90,10 @@ class JointReader(JointStates[KVCache], CachedReader):
 
     def __init__(self, model: JointDecoder, capacity: int) -> None:
         super().__init__(model.lm, model.lm.new_cache(capacity))
-        self.placement = model.placement
         self.adapted = model.adapted
         self._front = 0  # slots of the neighbours
 
-    def _read(self, texts: Sequence[Tokens], last: int, calls: list[Call]) -> list[KVCache]:
+    def _read(self, texts: Sequence[Tokens], calls: list[Call]) -> list[KVCache]:
         # each call has a trace and caches of its own
         lm = LM(self.adapted.decoder, self.adapted.tokenizer)
         alibi = lm.shape.position == "alibi"
@@ -120,9 +105,9 @@ class JointReader(JointStates[KVCache], CachedReader):
             for _ in set(sinks):
                 cache.append(self._sink, Span(0, 1))
             if alibi:
-                cache.move(Span(0, len(sinks)), [last - len(ids) - 1 for ids in texts])
+                cache.move(Span(0, len(sinks)), [-len(ids) - 1 for ids in texts])
             rows = [
-                Row(ids, range(last - len(ids), last), (sink,))
+                Row(ids, range(-len(ids), 0), (sink,))
                 for ids, sink in zip(texts, sinks, strict=True)
             ]
             read = lm.extend(cache, rows, stage="neighbours", parallel=True)
@@ -130,7 +115,7 @@ class JointReader(JointStates[KVCache], CachedReader):
         calls += trace
         return states
 
-    def _placed(self, states: Sequence[KVCache], last: int) -> Callable[[], None]:
+    def _placed(self, states: Sequence[KVCache]) -> Callable[[], None]:
         cache = self.adapted.new_cache(sum(state.length for state in states))
         for state in states:
             cache.append(state, Span(0, state.length))
@@ -155,9 +140,6 @@ class JointReader(JointStates[KVCache], CachedReader):
         joined.append(self._cache, sequence)
         self._cache = joined
         self._front = count
-        self._cache.drop_bias()
-        if self.placement.bias and count:
-            self._cache.add_bias(Span(0, count), self.placement.bias)
 
 
 class Adapters(TrainedWeights):
@@ -197,7 +179,7 @@ class Adapters(TrainedWeights):
         return cls(lm.decoder.weights, int(sizes["rank"]))
 
     def states(self, decoder: Decoder, sequence: Tensor, rows: NeighbourRows) -> Tensor:
-        """See `TrainedWeights.states`; neighbours are placed as by `JointAttention()`."""
+        """See `TrainedWeights.states`; neighbours are placed as when they are read."""
         n = len(sequence)
         shape = rows.ids.shape
         rows_at = rows.positions

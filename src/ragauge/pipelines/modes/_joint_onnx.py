@@ -17,7 +17,7 @@ from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.cost.trace import Call
 from ragauge.engines.onnx.graph import OnnxDecoder, export_decoder
 from ragauge.engines.onnx.runtime import HIDDEN, OnnxModel, Slots, check_origin
-from ragauge.pipelines.modes._joint import JointStates, Placement, load_adapted
+from ragauge.pipelines.modes._joint import JointStates, load_adapted
 from ragauge.pipelines.modes.base import Checkpoint
 from ragauge.pipelines.reader import Tokens
 
@@ -33,7 +33,7 @@ def export(checkpoint: Checkpoint, folder: Path) -> None:
     write_manifest(folder, {"model": checkpoint.model, **_origin(checkpoint)})
 
 
-def load_exported(checkpoint: Checkpoint, placement: Placement) -> OnnxJointDecoder:
+def load_exported(checkpoint: Checkpoint) -> OnnxJointDecoder:
     """Return what `export` wrote.
 
     Raises:
@@ -42,7 +42,7 @@ def load_exported(checkpoint: Checkpoint, placement: Placement) -> OnnxJointDeco
     assert checkpoint.exported is not None
     check_origin(checkpoint.exported, _origin(checkpoint))
     return OnnxJointDecoder(
-        replace(checkpoint, tokenizer=load_tokenizer(resolve(checkpoint.model))), placement
+        replace(checkpoint, tokenizer=load_tokenizer(resolve(checkpoint.model)))
     )
 
 
@@ -56,14 +56,13 @@ class OnnxJointDecoder(OnnxModel):
     where there is one.
     """
 
-    def __init__(self, checkpoint: Checkpoint, placement: Placement) -> None:
+    def __init__(self, checkpoint: Checkpoint) -> None:
         assert checkpoint.exported is not None
         adapted = "adapted" if checkpoint.adapters_sha256 else "decoder"
         paths = {name: checkpoint.exported / f"{name}.onnx" for name in ("decoder", adapted)}
         super().__init__(paths, checkpoint.tokenizer, checkpoint.device, checkpoint.threads)
         self.decoder = OnnxDecoder(self.graphs["decoder"])
         self.adapted = OnnxDecoder(self.graphs[adapted])
-        self.placement = placement
 
     def open(self, tokens: int = 0, neighbour_tokens: int = 0) -> OnnxJointReader:
         """See `NeighbourModel.open`; slots for the sequence grow as it does, whatever its `tokens`."""
@@ -79,16 +78,12 @@ class OnnxJointReader(JointStates[Tensor]):
 
     def __init__(self, lm: OnnxJointDecoder, front: int) -> None:
         super().__init__(lm)
-        self.placement = lm.placement
         self.front = front
         self._slots = lm.decoder.slots(front)
 
-    def _read(self, texts: Sequence[Tokens], last: int, calls: list[Call]) -> list[Tensor]:
+    def _read(self, texts: Sequence[Tokens], calls: list[Call]) -> list[Tensor]:
         started = time.perf_counter()
-        states = [
-            self.lm.adapted.run(ids, last - len(ids), self._before(last - len(ids)))[1]
-            for ids in texts
-        ]
+        states = [self.lm.adapted.run(ids, -len(ids), self._before(-len(ids)))[1] for ids in texts]
         lengths = tuple(map(len, texts))
         seconds = time.perf_counter() - started
         calls.append(
@@ -104,12 +99,12 @@ class OnnxJointReader(JointStates[Tensor]):
         slots.put(self._sink, 0, first - 1)
         return slots
 
-    def _placed(self, states: Sequence[Tensor], last: int) -> Callable[[], None]:
+    def _placed(self, states: Sequence[Tensor]) -> Callable[[], None]:
         def put() -> None:
             self._slots.mask[: self.front] = HIDDEN
             slot = 0
             for new in states:
-                self._slots.put(new, slot, last - new.shape[1], self.placement.bias)
+                self._slots.put(new, slot, -new.shape[1])
                 slot += new.shape[1]
 
         return put

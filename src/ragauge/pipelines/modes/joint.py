@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 class JointAttention(Mode):
     """A decoder reads neighbours itself; untrained, or trained by RETRO-fit."""
 
-    reach: int | None = None  # most tokens between a neighbour's end and its window; None: no bound
-    bias: float = 0.0  # added to the attention scores of neighbours' keys, in nats
-
     label: ClassVar[str] = "joint attention"
     engines: ClassVar[tuple[str, ...]] = ("torch", "onnx")
     trainable: ClassVar[bool] = True
@@ -33,15 +30,13 @@ class JointAttention(Mode):
         return Adapters(lm.decoder.weights, options.rank, options.seed)
 
     def load(self, checkpoint: Checkpoint) -> NeighbourModel:
-        from ragauge.pipelines.modes._joint import JointDecoder, Placement, load_adapted
+        from ragauge.pipelines.modes._joint import JointDecoder, load_adapted
 
-        placement = Placement(self.reach, self.bias)
         if checkpoint.exported is not None:
             from ragauge.pipelines.modes._joint_onnx import load_exported
 
-            return load_exported(checkpoint, placement)
-        lm, adapted = load_adapted(checkpoint)
-        return JointDecoder(lm, placement, adapted)
+            return load_exported(checkpoint)
+        return JointDecoder(*load_adapted(checkpoint))
 
     def export(self, checkpoint: Checkpoint, folder: Path) -> None:
         from ragauge.pipelines.modes._joint_onnx import export

@@ -25,7 +25,6 @@ class SequenceInputs:
     document: int  # the sequence's own in the database; -1: none
     searcher: Any = None  # returns neighbours, where the schedule queries an index
     passages: Database | None = None  # chunks by number, where neighbours are drawn at random
-    tokenizer: Any = None  # decodes queries that are sent as text
     # seconds that a search may take next to the window after n tokens
     budget: Callable[[int], float] | None = None
     # reads neighbours before their window begins; None: that cannot be
@@ -48,8 +47,6 @@ class Schedule:
     first_nprobe: int | None = None
     # article: no neighbours from the sequence's own document
     exclude: Literal["none", "article"] = "none"
-    # of text that queries are sent with; None: they are sent as tokens
-    characters: int | None = None
     read_ahead: bool = True  # whether prefetched neighbours are read by the thread that searches
     # of neighbours that stay: every_window, as PipeRAG's released scoring of one retrieval
     encoding: Literal["once", "every_window"] = "once"
@@ -108,8 +105,6 @@ class Schedule:
             self.neighbours,
             self.first_nprobe if self.nprobe == "hide" else self.nprobe,
             sequence.budget if self.nprobe == "hide" else None,
-            sequence.tokenizer.decode if self.characters else None,
-            self.characters,
             self.excluded_documents(sequence),
         )
 

@@ -15,7 +15,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ragauge.errors import UserError
 from ragauge.pipelines.service.client import RetrievalError
 from ragauge.pipelines.service.server import Server
 
@@ -34,7 +33,6 @@ def serve(
     grace_s: float,
     *,
     while_stdin_open: bool = False,
-    reload: Callable[[], None] | None = None,
     on_ready: Callable[[], None] = lambda: None,
     is_finished: Callable[[], bool] = lambda: False,
 ) -> None:
@@ -46,7 +44,6 @@ def serve(
             1.
         while_stdin_open: also stop when standard input ends, as when the process that started this
             one ended.
-        reload: called in a thread on SIGHUP, once for all signals that come while it runs.
         on_ready: called when the server answers.
         is_finished: called several times a second; the server stops when it returns true.
     """
@@ -58,12 +55,6 @@ def serve(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
-    if reload:
-        requested = threading.Event()
-        signal.signal(signal.SIGHUP, lambda *_: requested.set())
-        threading.Thread(
-            target=_reload_when, args=(requested, reload), name="reload", daemon=True
-        ).start()
     if while_stdin_open:
 
         def stop_at_end_of_input() -> None:
@@ -83,18 +74,6 @@ def serve(
         logger.error("abandoned a search that was still running after %g s", grace_s)
         logging.shutdown()
         os._exit(1)  # there is no other way to stop its thread
-
-
-def _reload_when(requested: threading.Event, reload: Callable[[], None]) -> None:
-    while requested.wait():
-        requested.clear()
-        try:
-            reload()
-        except Exception as error:
-            defect = not isinstance(error, UserError)
-            logger.error(
-                "not reloaded, the former index is still served: %s", error, exc_info=defect
-            )
 
 
 @dataclass(frozen=True)

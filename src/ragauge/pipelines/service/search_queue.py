@@ -29,7 +29,6 @@ class SearchJob:
     queries: Sequence[Query]
     arrived_s: float = field(default_factory=time.perf_counter)
     started_s: float | None = None
-    joined: int = 1  # requests in the call of the index that searched this one
     abandoned: bool = False  # its caller no longer waits
     answer: Future[list[Neighbours]] = field(default_factory=Future)
 
@@ -55,11 +54,6 @@ class SearchQueue:
         # Searches have threads of their own: OpenMP keeps a team of threads for every thread that
         # ever searched.
         self._threads = ThreadPoolExecutor(workers, "search")
-
-    def longest_s(self) -> float:
-        """Seconds that the oldest running search has taken so far; 0 if none runs."""
-        now = time.perf_counter()
-        return max((now - (job.started_s or now) for job in list(self.running)), default=0.0)
 
     def search(self, job: SearchJob, context: grpc.ServicerContext) -> list[Neighbours]:
         """Search a request, and wait for its answer no longer than its caller does.
@@ -117,7 +111,7 @@ class SearchQueue:
             while self.waiting:
                 job = self.waiting[0]
                 queries += len(job.queries)
-                if jobs and (queries > MAX_JOINED_QUERIES or job.searcher is not jobs[0].searcher):
+                if jobs and queries > MAX_JOINED_QUERIES:
                     break
                 self.waiting.popleft()
                 if job.answer.set_running_or_notify_cancel():
@@ -146,5 +140,4 @@ def _search(jobs: Sequence[SearchJob]) -> None:
                 _search([job])
         return
     for job, answer in zip(jobs, answers, strict=True):
-        job.joined = len(jobs)
         job.answer.set_result(answer)

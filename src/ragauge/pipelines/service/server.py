@@ -15,7 +15,6 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from ragauge.errors import UserError
 from ragauge.pipelines.retrieval.retriever import About, Query, Retriever
 from ragauge.pipelines.service import credentials, wire
-from ragauge.pipelines.service.metrics import Metrics
 from ragauge.pipelines.service.proto import ragauge_pb2 as pb
 from ragauge.pipelines.service.search_queue import RefusedError, SearchJob, SearchQueue
 from ragauge.pipelines.service.settings import ServerSettings
@@ -44,25 +43,11 @@ Request = TypeVar("Request", bound=Message)
 
 @dataclass(frozen=True)
 class LoadedIndex:
-    """What answers requests; replaced as a whole when an index is reloaded."""
+    """What answers requests."""
 
     searcher: Retriever
     about: About
     detokenize: Callable[[list[list[int]]], list[str]]  # by the database's tokenizer
-
-
-class Health(health.HealthServicer):
-    """Health of the service, which is NOT_SERVING while a search hangs."""
-
-    def __init__(self, queue: SearchQueue, hang_s: float) -> None:
-        super().__init__()
-        self._queue = queue
-        self._hang_s = hang_s
-
-    def Check(self, request: health_pb2.HealthCheckRequest, context: grpc.ServicerContext) -> Any:  # noqa: N802
-        if self._queue.longest_s() > self._hang_s:
-            return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.NOT_SERVING)
-        return super().Check(request, context)
 
 
 class TokenCheck(grpc.ServerInterceptor):
@@ -72,7 +57,7 @@ class TokenCheck(grpc.ServerInterceptor):
     that of the whole service.
     """
 
-    def __init__(self, token: str, health: Health) -> None:
+    def __init__(self, token: str, health: health.HealthServicer) -> None:
         self._token = token
         self._health = health
 
@@ -108,20 +93,19 @@ class Server:
         Raises:
             UserError: the address cannot be listened on.
         """
-        self.loaded = loaded  # a request keeps the one that it began with
+        self.loaded = loaded
         self.queue = SearchQueue(
             settings.max_concurrent, settings.workers, 1e-3 * settings.window_ms
         )
-        self.metrics: Metrics | None = None
         self._max_queries = settings.max_queries
         self._decoding = threading.Lock()
-        self._health = Health(self.queue, settings.hang)
+        self._health = health.HealthServicer()
         threads = settings.max_concurrent + SPARE_THREADS
         calls = {
-            "Search": self._handler("search", pb.SearchRequest, self._search),
-            "Detokenize": self._handler("detokenize", pb.DetokenizeRequest, self._detokenize),
-            "Describe": self._handler(
-                "describe", pb.DescribeRequest, lambda *_: pb.Description(**vars(self.loaded.about))
+            "Search": _handler(pb.SearchRequest, self._search),
+            "Detokenize": _handler(pb.DetokenizeRequest, self._detokenize),
+            "Describe": _handler(
+                pb.DescribeRequest, lambda *_: pb.Description(**vars(loaded.about))
             ),
         }
         self._server = grpc.server(
@@ -167,51 +151,10 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _handler(
-        self,
-        call: str,
-        kind: type[Request],
-        answer: Callable[[Request, grpc.ServicerContext], Message],
-    ) -> grpc.RpcMethodHandler:
-        """From a request's bytes to a reply or a status; gRPC's own parser reports bad bytes as an
-        internal error.
-        """
-
-        def handle(data: bytes, context: grpc.ServicerContext) -> bytes:
-            started = time.perf_counter()
-            reply = b""
-            code = grpc.StatusCode.OK
-            message = ""
-            try:
-                reply = answer(kind.FromString(data), context).SerializeToString()
-            except RefusedError as error:
-                code, message = error.args
-            except DecodeError:
-                code = grpc.StatusCode.INVALID_ARGUMENT
-                message = f"the message of {len(data)} bytes is not a {kind.DESCRIPTOR.full_name}"
-            except UserError as error:
-                code = grpc.StatusCode.INVALID_ARGUMENT
-                message = str(error)
-            except Exception as error:  # a defect, whose inside only the log shows
-                logger.error("a request failed", exc_info=error)
-                code = grpc.StatusCode.INTERNAL
-                message = f"it failed ({type(error).__name__}); see the server's log"
-            if self.metrics:
-                self.metrics.count_request(call, code.name, time.perf_counter() - started)
-            if code is not grpc.StatusCode.OK:
-                context.abort(code, message)
-            return reply
-
-        return grpc.unary_unary_rpc_method_handler(handle)
-
     def _search(self, request: pb.SearchRequest, context: grpc.ServicerContext) -> pb.SearchReply:
         loaded = self.loaded
         job = SearchJob(loaded.searcher, _read_queries(request, loaded.about, self._max_queries))
         answers = self.queue.search(job, context)
-        if self.metrics:
-            self.metrics.count_search(
-                len(answers), job.joined, {"queue": job.queue_s, **answers[0].seconds}
-            )
         return pb.SearchReply(
             results=[wire.neighbours_message(answer, job.queue_s) for answer in answers]
         )
@@ -227,6 +170,34 @@ class Server:
             return pb.DetokenizeReply(
                 texts=loaded.detokenize([list(sequence.ids) for sequence in request.sequences])
             )
+
+
+def _handler(
+    kind: type[Request], answer: Callable[[Request, grpc.ServicerContext], Message]
+) -> grpc.RpcMethodHandler:
+    """From a request's bytes to a reply or a status; gRPC's own parser reports bad bytes as an
+    internal error.
+    """
+
+    def handle(data: bytes, context: grpc.ServicerContext) -> bytes:
+        try:
+            return answer(kind.FromString(data), context).SerializeToString()
+        except RefusedError as error:
+            code, message = error.args
+        except DecodeError:
+            code = grpc.StatusCode.INVALID_ARGUMENT
+            message = f"the message of {len(data)} bytes is not a {kind.DESCRIPTOR.full_name}"
+        except UserError as error:
+            code = grpc.StatusCode.INVALID_ARGUMENT
+            message = str(error)
+        except Exception as error:  # a defect, whose inside only the log shows
+            logger.error("a request failed", exc_info=error)
+            code = grpc.StatusCode.INTERNAL
+            message = f"it failed ({type(error).__name__}); see the server's log"
+        context.abort(code, message)
+        return b""
+
+    return grpc.unary_unary_rpc_method_handler(handle)
 
 
 def _read_queries(request: pb.SearchRequest, about: About, max_queries: int) -> list[Query]:

@@ -11,7 +11,6 @@ from typing import Literal
 from ragauge.pipelines.service import cores as processor_cores
 from ragauge.pipelines.service import jobs, process
 from ragauge.pipelines.service.credentials import ServerAccess, is_loopback
-from ragauge.pipelines.service.metrics import Metrics
 from ragauge.pipelines.service.server import LoadedIndex, Server
 from ragauge.pipelines.service.settings import ServerSettings
 
@@ -97,7 +96,7 @@ def serve_index(
         server = Server(index.load(), settings, tls=access.tls(), token=token)
         if access.insecure and not is_loopback(settings.host):
             logger.warning("warning: %s: other machines can reach it; --insecure", server.address)
-        _serve(server, index, settings, files, while_stdin_open, address_file)
+        _serve(server, settings, files, while_stdin_open, address_file)
     missing = [path for path in files if not path.exists()]
     if missing:
         logger.error(
@@ -108,21 +107,11 @@ def serve_index(
 
 def _serve(
     server: Server,
-    index: ServedIndex,
     settings: ServerSettings,
     files: list[Path],
     while_stdin_open: bool,
     address_file: Path | None,
 ) -> None:
-    if settings.metrics_port is not None:
-        server.metrics = Metrics(server.queue)
-        address = server.metrics.serve(settings.metrics_host, settings.metrics_port)
-        logger.info("metrics at http://%s/metrics", address)
-
-    def reload() -> None:
-        server.loaded = index.load()
-        logger.info("reloaded: index %s", server.loaded.about.index)
-
     def announce() -> None:
         if address_file:
             jobs.write_address(address_file, server.address)
@@ -132,7 +121,6 @@ def _serve(
             server,
             settings.grace,
             while_stdin_open=while_stdin_open,
-            reload=reload,
             on_ready=announce,
             is_finished=lambda: bool(files) and jobs.are_finished(files),
         )

@@ -20,13 +20,6 @@ class ServerSettings(Section):
         "127.0.0.1",
         description="address to listen on; 127.0.0.1 can only be reached from this machine",
     )
-    metrics_port: int | None = Field(
-        None, ge=0, le=65535, description="port of Prometheus metrics; 0: any"
-    )
-    metrics_host: str = Field("127.0.0.1", description="address of the metrics")
-    hang: float = Field(
-        60.0, gt=0, description="seconds of one search after which health says NOT_SERVING"
-    )
     threads: int | None = Field(
         None, ge=1, le=1024, description="threads per search; default: all cores of the server"
     )

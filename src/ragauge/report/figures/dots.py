@@ -34,7 +34,8 @@ class Block:
 @dataclass(frozen=True)
 class Dots:
     """A dot plot: a column of panels a quantity, a row a model and data set, the paper's other
-    models last. Of a single quantity `by_dataset` has a column a data set and a row a model.
+    models last. Of a single quantity `by_dataset` has a column a data set and a row a model. Lines
+    without any number are left out; the table has them, with the reason.
     """
 
     axes: Mapping[str, Axis]  # the quantities, left to right
@@ -48,7 +49,9 @@ class Dots:
         looks = [self.look(line) for line in lines]
         labels = list(map(self.name, lines) if self.name else map(style.method_label, looks))
         named = table.assign(style=looks, label=labels)
-        shown = blocks(named[named["quantity"].isin(list(self.axes))], self.by_dataset)
+        drawn = named[named["quantity"].isin(list(self.axes))]
+        drawn = drawn[drawn[["measured", "published"]].notna().any(axis=1)]
+        shown = blocks(drawn, self.by_dataset)
         if not shown:
             return style.empty(NOTHING)
         return _draw(shown, [self._panels(block) for block in shown], self.by_dataset)
@@ -148,9 +151,7 @@ def _draw_panel(ax: Axes, block: Block, panel: _Panel, named: bool) -> None:
 
 
 def _draw_measured(ax: Axes, line: Mapping[Any, Any], y: int, note: str) -> None:
-    """Filled where measured, hollow where published for the same model; "no number" where there is
-    none.
-    """
+    """Filled where measured, hollow where published for the same model."""
     small_type: dict[str, Any] = {"va": "center", "color": style.MUTED, "fontsize": 5.6}
     _, colour, marker = style.method_style(str(line["style"]))
     if is_number(line["published"]):
@@ -164,8 +165,6 @@ def _draw_measured(ax: Axes, line: Mapping[Any, Any], y: int, note: str) -> None
         )
         end = line["high"] if is_number(line["high"]) else line["measured"]
         ax.annotate(note, (end, y), (4, 0), textcoords="offset points", **small_type)
-    else:
-        ax.text(0.01, y, "no number", transform=ax.get_yaxis_transform(), **small_type)
 
 
 def _draw_published(ax: Axes, line: Mapping[Any, Any], y: int, models: Sequence[str]) -> None:

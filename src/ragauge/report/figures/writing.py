@@ -57,7 +57,7 @@ def render(item: str, runs: Runs, out_dir: Path) -> list[Path]:
         "csv": csv_text(table).encode(),
         "md": markdown(table, description, footer_text).encode(),
         "tex": latex(item, table, description, footer_text).encode(),
-        **_figure_bytes(module.draw(table), footer_text),
+        **figure_bytes(module.draw(table), footer_text),
     }
     for kind, data in contents.items():
         write_file(out_dir / f"{item}.{kind}", data)
@@ -209,7 +209,7 @@ def _pipe(cells: Sequence[str]) -> str:
     return "| " + " | ".join(c.replace("|", r"\|") for c in cells) + " |"
 
 
-def _figure_bytes(figure: Figure, footer: str) -> dict[str, bytes]:
+def figure_bytes(figure: Figure, footer: str) -> dict[str, bytes]:
     """The figure in each format, its axes at rounded places: the layout's solver differs in the
     last bits between runs.
     """

@@ -1,35 +1,41 @@
-"""Time to first token under load.
+"""Time to first token and goodput under load.
 
 What this shows: for each method under the load protocol, the 95th percentile of the time to first
-token over the rate of Poisson arrivals, with queueing; in the table also p50, p99, the time of each
-further token, and the questions and tokens a second that were answered and that met the targets.
-Clients that ask one question after another have rows of their own, with the rates while all of them
-wait for an answer (`steady`), and so has a replayed trace.
+token over the rate of Poisson arrivals, with queueing, and the answers a second that met the
+targets (goodput) over the rate and over the number of clients. In the table also p50, p99, the time
+of each further token, the questions and tokens a second that were answered, and of a search
+(`--find`) the highest rate and number of clients that met the targets: `low` is that load, `high`
+the lowest that missed them. Clients that ask one question after another have rows of their own, and
+so has a replayed trace. `steady` rates are those while requests arrive, or while all clients wait
+for an answer.
 Intervals are of a block bootstrap over successive requests; `load` is a rate in questions a second,
 a number of clients or the speed of a trace.
 
-Limits: a growing queue is not marked. Where fewer questions a second are answered than arrive, the
-wait grows with more requests.
+Limits: a growing queue is marked in a search alone. Where fewer questions a second are answered
+than arrive, the wait grows with more requests.
 """
 
 from collections.abc import Iterator
 from functools import partial
 
 from ragauge.config.reads import Reads
-from ragauge.report.figures import Axis, Figure, Lines
+from ragauge.report.figures import Axis, Figure, Lines, Panel, lines
+from ragauge.report.figures.lines import by_panel
 from ragauge.results import timing
+from ragauge.results.capacity import capacities
 from ragauge.results.cells import Cell, CellSource, Keys, Measure, Table, frame, join
 from ragauge.results.provenance import place
 from ragauge.results.runs import Runs
-from ragauge.results.times import LoadLevel, LoadTimes, remarks
+from ragauge.results.times import STATE_WORDS, LoadLevel, LoadTimes, remarks
 
 KEYS = ("model", "dataset", "method", "variant", "arrivals", "load")
 POISSON = "poisson"
 CLIENTS = "clients"
 TRACE = "trace"
 TAIL = "first_token_p95_s"
+GOODPUT = "goodput_per_s"
 TIMES = ("first_token_s", "per_token_s")
-RATES = ("questions_per_s", "tokens_per_s", "goodput_per_s")
+RATES = ("questions_per_s", "tokens_per_s", GOODPUT)
 
 READS = Reads(load="any")
 
@@ -40,10 +46,19 @@ def table(runs: Runs) -> Table:
 
 def draw(table: Table) -> Figure:
     rate = Axis("Poisson arrivals (questions/s)", from_zero=True)
+    number = Axis("clients", from_zero=True)
     tail = Axis("time to first token, p95 (s)", "log")
-    nothing = "Nothing to draw yet: no model was measured under Poisson arrivals."
-    plot = Lines("load", rate, TAIL, tail, lambda row: str(row.keys["variant"]), nothing=nothing)
-    return plot(table[table["arrivals"] == POISSON])
+    good = Axis("goodput (questions/s)", from_zero=True)
+    panels = list[Panel]()
+    for arrivals, x, quantity, y in (
+        (POISSON, rate, TAIL, tail),
+        (POISSON, rate, GOODPUT, good),
+        (CLIENTS, number, GOODPUT, good),
+    ):
+        plot = Lines("load", x, quantity, y, lambda row: str(row.keys["variant"]))
+        points = plot.points(table[table["arrivals"] == arrivals])
+        panels += [Panel(title, x, y, part) for title, part in by_panel(points).items()]
+    return lines.draw(panels, nothing="Nothing to draw yet: no model was measured under load.")
 
 
 def _file(runs: Runs, times: LoadTimes) -> Iterator[Cell]:
@@ -53,6 +68,14 @@ def _file(runs: Runs, times: LoadTimes) -> Iterator[Cell]:
         keys = timing.keys(runs, times, level.variant)
         keys |= {"arrivals": arrivals, "load": kinds[arrivals]}
         yield from _level(keys, level, join(_described(times), level.busy or ""))
+    for found in capacities(times) if times.protocol.find else ():
+        arrivals = POISSON if found.arrivals == "rate" else CLIENTS
+        keys = timing.keys(runs, times, found.variant) | {"arrivals": arrivals}
+        note = join(found.described(), _described(times))
+        reason = "" if found.met else "no load met the targets"
+        bounds = (found.met, found.met, found.missed)
+        measure = Measure(*bounds, note=note, reason=reason, source=CellSource.LATENCY)
+        yield Cell(keys, f"highest_{found.arrivals}", measure)
     yield from timing.unsupported(runs, times, TAIL)
 
 
@@ -64,7 +87,10 @@ def _level(keys: Keys, level: LoadLevel, note: str) -> Iterator[Cell]:
     measured = partial(
         Measure,
         note=join(
-            note, timing.failures(summary.failed, summary.requests), *remarks(level.requests)
+            note,
+            *level.remarks,
+            timing.failures(summary.failed, summary.requests),
+            *remarks(level.requests),
         ),
         source=CellSource.LATENCY,
     )
@@ -82,12 +108,9 @@ def _level(keys: Keys, level: LoadLevel, note: str) -> Iterator[Cell]:
 
 def _described(load: LoadTimes) -> str:
     protocol = load.protocol
-    limits = {
-        "first token": protocol.target_first_token_s,
-        "each further token": protocol.target_per_token_s,
-    }
-    targets = [f"{token} within {limit:g} s" for token, limit in limits.items() if limit]
     state = f"documents {protocol.documents}, {protocol.dtype}"
+    if protocol.state:
+        state = f"before the question: {STATE_WORDS[protocol.state]}, {protocol.dtype}"
     if protocol.is_served:
         state = f"cache {protocol.cache}"
     trace = protocol.trace
@@ -95,4 +118,4 @@ def _described(load: LoadTimes) -> str:
     tokens = join(
         f"{length} tokens a response", f"text of the prompts {trace.text}" if trace else ""
     )
-    return f"{tokens}, {state} on {place(load)}; goodput: {', '.join(targets) or 'no target'}"
+    return f"{tokens}, {state} on {place(load)}; goodput: {protocol.limits or 'no target'}"

@@ -19,7 +19,6 @@ function buildChooser(place) {
     el("p", { id: "cost-note", class: "small" }),
     el("div", { class: "screen" }, el("div", { id: "chart", class: "chart" }), el("div", { id: "advice", "aria-live": "polite" })),
     el("div", { id: "ranking" }),
-    el("div", { id: "families" }),
   );
   chooseGroup(0);
   new ResizeObserver(redraw).observe(document.getElementById("chart"));
@@ -152,7 +151,6 @@ function update() {
   document.getElementById("cost-note").replaceChildren(...costNote());
   document.getElementById("advice").replaceChildren(...advice(points, first, best));
   document.getElementById("ranking").replaceChildren(ranking(points, first, best));
-  document.getElementById("families").replaceChildren(...families());
   redraw();
 }
 
@@ -212,7 +210,7 @@ function advice(points, first, best) {
   return [
     el("p", { class: "kicker" }, group().provisional ? "PROVISIONAL recommendation" : "Recommended"),
     el("p", { class: "verdict", id: "recommended" }, el("a", { href: address(variant) }, variant.name)),
-    el("dl", { class: "sums" }, ...limitLines(), ...qualityLines(first), ...costLines(first), ...memoryLines(first), ...priceLines(first, best)),
+    el("dl", { class: "sums" }, ...limitLines(), ...qualityLines(first), ...costLines(first), ...loadLines(first), ...memoryLines(first), ...priceLines(first, best)),
     ...why,
     ...rivals(leaders(points), first),
     el("p", { class: "small" }, `${points.filter((p) => p.qualifies).length} of ${points.length} variants qualify.`),
@@ -245,6 +243,14 @@ function costLines({ variant, cost, high }) {
   const clock = kind ? ` (${payload.kinds[kind].name})` : "";
   const waits = line(waitName(), el("b", {}, price(cost, kind)), `${clock}${quarter}`);
   return [...waits, ...line("before the question", readWords(variant))];
+}
+
+/** How many users are served in time, where the load protocol searched it. */
+function loadLines({ variant }) {
+  const { clients, rate } = variant.capacities;
+  if (!clients) return [];
+  const rates = rate?.load ? ` at a time, or ${digits(rate.load)} questions a second` : " at a time";
+  return line("users at your target", el("b", { title: clients.about }, digits(clients.load)), `${rates} (${clients.limits})`);
 }
 
 /** Seconds and bytes of what a variant has read in the chosen state. */
@@ -338,17 +344,4 @@ function standingText(p) {
 function gapText(best, p) {
   const gap = best && p.variant !== best.variant && difference(best.variant, p.variant);
   return gap ? [share(gap.mean), el("small", {}, ` [${share(gap.low)}, ${share(gap.high)}]`)] : "";
-}
-
-function families() {
-  const found = group().families[setting.kind]?.[setting.state] || [];
-  if (!found.length) return [];
-  const row = (f) =>
-    el("tr", {}, el("th", { scope: "row" }, f.family), el("td", { class: "n" }, share(f.volume), el("small", {}, known(f.low) ? ` [${share(f.low)}, ${share(f.high)}]` : "")), el("td", {}, f.variants.join(", ")));
-  const head = el("tr", {}, ["Method", "Hypervolume", "Its variants"].map((name) => el("th", { scope: "col" }, name)));
-  const about = `The best ${group().metric} that a method's variants reach at an online cost, averaged over the logarithm of cost from the cheapest to the dearest variant: one number for a method's whole frontier.`;
-  return [
-    el("details", {}, el("summary", {}, "Methods as families: hypervolume"), el("p", { class: "small" }, about),
-      el("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": "Families" }, el("table", {}, el("thead", {}, head), el("tbody", {}, found.map(row))))),
-  ];
 }

@@ -70,7 +70,8 @@ function drawFrontier(place, points, { kind, metric, target, recommended, choose
   svg.append("path").attr("class", "stairs").attr("d", line([...best, { ...best[best.length - 1], cost: x.domain()[1] }]));
   if (!best.length) svg.select(".stairs").remove();
   drawPoints(svg, place, drawable, x, y, recommended, choose);
-  drawNames(svg, new Set([...best, ...drawable.filter((p) => p.variant === recommended)]), x, y, inner);
+  const landmark = ({ variant }) => variant === recommended || variant.reference || variant.method === "naive";
+  drawNames(svg, new Set([...best, ...drawable.filter(landmark)]), x, y, inner);
 }
 
 function empty(svg, width, height) {
@@ -115,7 +116,8 @@ function drawPoints(svg, place, points, x, y, recommended, choose) {
   const note = d3.select(place).append("div").attr("class", "tip").attr("hidden", "");
   const order = [...points].sort((a, b) => a.qualifies - b.qualifies || a.cost - b.cost);
   const marks = svg.append("g").selectAll("g").data(order).enter().append("g");
-  marks.attr("class", (p) => `point${p.qualifies ? "" : " out"}${p.variant === recommended ? " recommended" : ""}`)
+  const has = (p) => ({ out: !p.qualifies, recommended: p.variant === recommended, reference: p.variant.reference });
+  marks.attr("class", (p) => ["point", ...Object.keys(has(p)).filter((name) => has(p)[name])].join(" "))
     .attr("role", "link").attr("tabindex", (p, i) => (i === order.length - 1 ? 0 : -1)).attr("aria-label", (p) => p.words)
     .attr("data-variant", (p) => p.variant.name).style("color", (p) => colour(p.variant));
   marks.filter((p) => known(p.bottom) && known(p.top)).append("line").attr("class", "whisker")

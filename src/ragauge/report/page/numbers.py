@@ -11,6 +11,7 @@ from typing import Any
 
 from ragauge.report.figures.style import ABOUT, method_style
 from ragauge.results import states, timing
+from ragauge.results.capacity import capacities
 from ragauge.results.costs import weight_bytes
 from ragauge.results.measures import (
     FLOOR,
@@ -26,7 +27,6 @@ from ragauge.results.runs import Runs, Variant
 from ragauge.results.stats import (
     detectable_difference,
     doubts,
-    hypervolume,
     paired_test,
     resampled_means,
 )
@@ -96,10 +96,6 @@ def _group(runs: Runs, dataset: str, model: str) -> Numbers:
         "state": state,
         "stack": next((v.stack for v in variants if v.stack), None),
         "cached": _cached(variants),
-        "families": {
-            kind: {read: _families(runs, variants, rows, kind, read) for read in READ}
-            for kind in kinds
-        },
         "variants": rows,
     }
 
@@ -287,6 +283,7 @@ def _variant(runs: Runs, variant: Variant, timed: LatencyTimes | None) -> Number
             "n": measured.n,
         },
         "costs": _costs(runs, variant, timed),
+        "capacities": _capacities(runs, variant),
         "preparation": {
             state: {q: measure.value for q, measure in measures.items()}
             for state in READ
@@ -371,6 +368,21 @@ def _tokens_read(variant: Variant) -> float | None:
     return statistics.mean(read) if read else None
 
 
+def _capacities(runs: Runs, variant: Variant) -> Numbers:
+    """The highest loads at which a variant met the targets, by how requests arrived."""
+    return {
+        found.arrivals: {
+            "load": found.met or 0,
+            "limits": times.protocol.limits,
+            "about": found.described(),
+        }
+        for times in runs.loads
+        if (times.dataset, times.model) == (variant.dataset, variant.model)
+        for found in capacities(times)
+        if found.variant == variant.name
+    }
+
+
 def _pair(runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers]) -> int:
     """Give each row its means over the same resampled questions, and its paired differences from
     the other rows; returns the number of questions.
@@ -401,27 +413,3 @@ def _paired(
         ends = [end if end is None else -end for end in reversed(ends)]
         pairs[b][a] = {"low": ends[0], "high": ends[1], "doubt": doubt}
     return pairs
-
-
-def _families(
-    runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers], kind: str, state: State
-) -> list[Numbers]:
-    """The hypervolume of each method's variants between the least and the greatest cost of all in a
-    state, best first.
-    """
-    compared = [row for row in rows if row["resampled"] and not row["reference"]]
-    prices = {row["name"]: price for row in compared if (price := wait(row, kind, state))}
-    if len(set(prices.values())) < 2:
-        return []
-    limits = (min(prices.values()), max(prices.values()))
-    shared = on_shared({v.name: scored(runs, v) for v in variants if v.name in prices})
-    families = []
-    for family in dict.fromkeys(row["label"] for row in compared if row["name"] in prices):
-        names = [r["name"] for r in compared if r["label"] == family and r["name"] in prices]
-        costs_of = [prices[name] for name in names]
-        values = [shared[name] for name in names]
-        volume, low, high = hypervolume(costs_of, values, limits, runs.seed, n=RESAMPLES)
-        families.append(
-            {"family": family, "variants": names, "volume": volume, "low": low, "high": high}
-        )
-    return sorted(families, key=lambda entry: -entry["volume"])

@@ -74,12 +74,6 @@ def test_a_file_that_is_no_archive_is_named(tmp_path, content):
         list(read_articles(path))
 
 
-@pytest.mark.parametrize("xml", [b"<mediawiki><page></mediawiki>", b"<mediawiki><page>", b""])
-def test_malformed_xml_is_named(tmp_path, xml):
-    with pytest.raises(UserError, match="not a complete MediaWiki export"):
-        list(read_articles(written(tmp_path, xml)))
-
-
 def test_entities_cannot_be_defined(tmp_path):
     head = '<!DOCTYPE mediawiki [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;">]>'
     with pytest.raises(UserError, match="document type"):

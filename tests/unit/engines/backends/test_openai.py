@@ -5,7 +5,6 @@ in trouble.
 import json
 import time
 from dataclasses import asdict
-from typing import Any
 
 import pytest
 
@@ -37,7 +36,7 @@ USAGE = {
 @pytest.fixture
 def pauses(monkeypatch):
     """Seconds that were waited, by the clock alone, in place of waiting."""
-    waited: list[float] = []
+    waited = []
     clock = time.perf_counter
     monkeypatch.setattr(time, "sleep", waited.append)
     monkeypatch.setattr(time, "perf_counter", lambda: clock() + sum(waited))
@@ -95,19 +94,6 @@ def test_a_prompt_is_sent_as_one_turn_and_the_reply_is_timed_and_counted():
     assert 0 < exchange.token_s[0] <= exchange.token_s[1]
 
 
-def test_a_template_without_turns_is_sent_as_bare_text():
-    reply = Reply(
-        b'data: {"choices": [{"text": " Ada", "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
-    )
-    with serving([reply]) as server:
-        engine = at(server.url)
-        response = engine.respond(prompt_ids(engine, "plain"), Limits(5))
-    assert server.requests[0]["path"] == "/v1/completions"
-    assert server.requests[0]["body"]["prompt"].endswith("Question: who?\nAnswer:")
-    assert server.requests[0]["body"]["stop"] == ["\n"]
-    assert engine.tokenizer.decode(response.ids) == " Ada"
-
-
 @pytest.mark.parametrize(
     "text", ["", " a  b\n\n c\t", "Nepōhualtzintzin 漢字🙂🙂, x²!?", f"{USER}a{ASSISTANT}b"]
 )
@@ -146,24 +132,6 @@ def test_trouble_that_passes_is_waited_out_and_not_timed(trouble, pauses):
     assert 0 <= asking < 2
 
 
-@pytest.mark.parametrize(
-    ("reply", "message", "requests"),
-    [
-        (Reply(f"bad key {KEY}".encode(), 401), r"HTTP 401 Unauthorized: bad key \*\*\*$", 1),
-        (Reply(b"slow down", 429), r"HTTP 429 .*slow down \(2 attempts\)$", 2),
-        (streams("A", done=False), r"the stream broke off before its end \(2 attempts\)$", 3),
-    ],
-    ids=["wrong key", "busy", "torn"],
-)
-def test_a_server_that_answers_nothing_is_lost_in_one_line(reply, message, requests, pauses):
-    with serving([reply]) as server:
-        with pytest.raises(EngineLostError, match=message) as caught:
-            at(server.url, attempts=2).respond("Who", Limits(5))
-        assert len(server.requests) == requests
-    assert "\n" not in str(caught.value)
-    assert KEY not in str(caught.value)
-
-
 def test_a_failure_of_one_prompt_is_told_from_a_lost_server(pauses):
     broken = Reply(b"", 500)
     refusal = Reply(b"too long", 400)
@@ -187,26 +155,6 @@ def test_an_address_that_holds_a_password_is_refused_and_not_shown():
     assert "hunter2" not in str(caught.value)
 
 
-def test_without_an_address_the_variable_is_named(monkeypatch):
-    monkeypatch.delenv("MINE_BASE_URL", raising=False)
-    with pytest.raises(UserError, match="MINE_BASE_URL: is not set; openai:m needs a server"):
-        backend.load("openai:m", "openai", served={"environment": "MINE"})
-
-
-@pytest.mark.parametrize("name", ["superposition", "prompt_cache", "cfic", "long_llmlingua"])
-def test_a_method_that_needs_caches_says_so_in_one_line(name, tmp_path, capsys):
-    assert main([*command(name), "--out", str(tmp_path / "x.jsonl")]) == 2
-    [line] = capsys.readouterr().err.splitlines()
-    option = (
-        ", or `auxiliary`, a local model that compresses the prompt"
-        if name == "long_llmlingua"
-        else ""
-    )
-    assert line.endswith(
-        f"engine 'openai' has a tokenizer and weights; it needs the local engine, 'torch'{option}"
-    )
-
-
 # --- runs ---
 
 
@@ -224,7 +172,7 @@ def command(method, *more):
 @pytest.fixture
 def server(monkeypatch, pauses):
     """A server that answers well `good` times and then with `reply`."""
-    state: dict[str, Any] = {"good": 1 << 30, "reply": Reply(b"", 503)}
+    state = {"good": 1 << 30, "reply": Reply(b"", 503)}
 
     def reply(_):
         state["good"] -= 1
@@ -325,7 +273,7 @@ def test_a_server_reads_documents_as_they_were_ordered_and_pruned():
 
 def test_a_local_model_compresses_what_a_server_reads(monkeypatch, pauses, tmp_path):
     small = write_checkpoint(tmp_path / "small", max_position_embeddings=1 << 15)
-    sent = dict[str, list[str]]()
+    sent = {}
     for rate in ("1.0", "0.5"):
         with serving([streams("Ada", **USAGE)]) as server:
             monkeypatch.setenv("OPENAI_BASE_URL", server.url)
@@ -354,17 +302,6 @@ def test_a_local_model_compresses_what_a_server_reads(monkeypatch, pauses, tmp_p
         0.4 < len(short) / len(long) < 0.65
         for short, long in zip(sent["0.5"], sent["1.0"], strict=True)
     )
-
-
-def test_several_requests_at_a_time_answer_the_same_without_seconds_of_their_own(server, tmp_path):
-    alone = tmp_path / "alone.jsonl"
-    beside = tmp_path / "beside.jsonl"
-    assert main([*command("tfidf"), "--out", str(alone)]) == 0
-    assert main([*command("tfidf"), "--batch=3", "--out", str(beside)]) == 0
-    for one, other in zip(records.read(alone), records.read(beside), strict=True):
-        assert (one.key, one.prediction, one.kept) == (other.key, other.prediction, other.kept)
-        assert (other.batch, other.online_s, other.first_token_s) == (3, None, None)
-        assert other.served.concurrency == 3
 
 
 def test_several_requests_at_a_time_keep_what_was_answered_when_the_server_goes(server, tmp_path):
@@ -462,24 +399,3 @@ def test_another_model_behind_the_same_name_and_address_is_another_run(
     assert ("stack" in meta["fingerprint"]["server"]) == (first != "no object")
     assert "created" not in json.dumps(meta["fingerprint"])
     assert ("holds records of another run: server is" in capsys.readouterr().err) != same
-
-
-def test_another_address_is_another_run_unless_the_server_has_a_name(
-    monkeypatch, tmp_path, capsys, pauses
-):
-    options = command("naive", f"--out={tmp_path}/x.jsonl", "--limit=1")
-    named = command("naive", f"--out={tmp_path}/named.jsonl", "--limit=1")
-    addresses = []
-    for number in range(2):
-        with serving([streams("Greta")]) as server:
-            addresses.append(server.url)
-            monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-            assert main(options) == (2 if number else 0)
-            assert all((address in capsys.readouterr().err) for address in addresses[:number])
-            with monkeypatch.context() as context:
-                context.setenv("OPENAI_SERVER", "the one in the cellar")
-                assert main(named) == 0
-            assert len(server.requests) == (0 if number else 2)
-    # finished records need no server that responds
-    monkeypatch.setenv("OPENAI_BASE_URL", addresses[0])
-    assert main(options) == 0

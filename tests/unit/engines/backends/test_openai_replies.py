@@ -4,20 +4,15 @@ connection.
 
 import json
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from endpoints import Reply, chunk, served, sse, streams
-from ragauge.cli._main import main
 from ragauge.engines import backend
 from ragauge.engines.backends.openai import ASSISTANT, USER
 from ragauge.engines.protocol import EngineLostError, Limits
 from ragauge.errors import UserError
-from ragauge.io import records
 from ragauge.methods.evidence.chat import Endpoint
-from ragauge.metrics import base as metrics
-from served_site import Quiet, running
 
 CHAT = f"{USER}Who?{ASSISTANT}"
 USAGE = {"prompt_tokens": 50, "completion_tokens": 12}
@@ -312,56 +307,3 @@ def test_a_line_end_in_thoughts_does_not_end_the_response(monkeypatch):
 
 
 # --- a run ---
-
-
-@pytest.fixture
-def slow(monkeypatch):
-    """A server of HTTP 1.1 that thinks half a second, in pieces, then answers the first question
-    and not the second.
-    """
-    answers = iter(
-        [[chunk(content="Greta"), chunk(content=" Holm"), STOP], [chunk("length")], [HOLM, STOP]]
-    )
-
-    class Handler(Quiet, BaseHTTPRequestHandler):
-        def do_POST(self):
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_response(200)
-            self.end_headers()
-            for event in [*(chunk(reasoning_content="hm") for _ in range(5)), *next(answers)]:
-                time.sleep(0.1 if event["choices"][0]["delta"].get("reasoning_content") else 0)
-                self.wfile.write(b"data: " + json.dumps(event).encode() + b"\n\n")
-                self.wfile.flush()
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    with running(server):
-        monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{server.server_address[1]}/v1")
-        yield
-
-
-def test_a_run_times_thoughts_and_answer_and_counts_a_question_without_answer_as_wrong(
-    slow, tmp_path, capsys
-):
-    out = tmp_path / "x.jsonl"
-    command = [
-        "run",
-        "--method=naive",
-        "--dataset=wiki_single",
-        "--model=openai:m",
-        "--limit=2",
-        "--out",
-        str(out),
-    ]
-    assert main(command) == 3
-    assert "unfinished: all 5 new tokens were thoughts" in capsys.readouterr().out
-    answered, unfinished = records.read(out)
-    assert answered.first_token_s == pytest.approx(0.1, abs=0.08)
-    assert answered.served.token_s[0] == pytest.approx(0.1, abs=0.08)
-    assert answered.served.first_answer_s == pytest.approx(0.5, abs=0.2)
-    assert (answered.prediction, answered.served.thoughts) == ("Greta Holm", "hmhmhmhmhm")
-    assert answered.tokens["generated"] == 2
-    assert (unfinished.status, unfinished.prediction) == ("failed", "")
-    assert unfinished.served.first_answer_s is None
-    assert unfinished.served.thought_tokens == 5
-    assert metrics.score("em", unfinished.model_dump()) == 0.0
-    assert metrics.score("groundedness", unfinished.model_dump()) is None

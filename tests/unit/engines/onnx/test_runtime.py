@@ -21,7 +21,6 @@ from ragauge.pipelines.modes._joint_onnx import OnnxJointDecoder
 from ragauge.pipelines.modes._retro import RetroLM, random_network
 from ragauge.pipelines.modes._retro_onnx import PARTS, OnnxRetroLM, export_network
 from ragauge.pipelines.modes.base import Checkpoint
-from ragauge.pipelines.modes.joint import JointAttention
 from ragauge.pipelines.sizes import Sizes
 from ragauge.pipelines.sources import BlockingRetrieval, RetrievalOptions
 from ragauge.pipelines.windows import Windows
@@ -57,9 +56,7 @@ def folder(tmp_path_factory):
 def models(folder):
     """The decoder and RETRO in ONNX Runtime."""
     return {
-        "decoder": OnnxJointDecoder(
-            Checkpoint(exported=folder / "decoder", threads=1), JointAttention()
-        ),
+        "decoder": OnnxJointDecoder(Checkpoint(exported=folder / "decoder", threads=1)),
         "retro": retro(folder / "retro"),
     }
 
@@ -73,7 +70,7 @@ def bound(monkeypatch):
     """(name, address) of every input and output that is bound; nothing else feeds a graph or leaves
     it.
     """
-    found: list[tuple[str, int]] = []
+    found = []
     for kind in ("bind_input", "bind_output"):
         given = getattr(onnxruntime.IOBinding, kind)
 
@@ -95,7 +92,7 @@ def bound(monkeypatch):
 @pytest.fixture
 def slots(monkeypatch):
     """Those that are made, a reader's own last."""
-    made: list[Slots] = []
+    made = []
     make = Slots.__init__
 
     def noted(self, *given, **more):
@@ -108,7 +105,7 @@ def slots(monkeypatch):
 
 @pytest.mark.parametrize("name", ["decoder", "retro"])
 def test_every_step_binds_the_cache_where_it_lies(models, name, bound, slots):
-    reader: Any = models[name].open(80, 256)
+    reader = models[name].open(80, 256)
     cached = slots[-1]
     reader.read(IDS)
     bound.clear()
@@ -122,28 +119,15 @@ def test_every_step_binds_the_cache_where_it_lies(models, name, bound, slots):
     assert sum(given.startswith("new_") for given, _ in bound) == len(past)
 
 
-def test_slots_keep_what_was_put_when_they_grow():
-    slots = Slots({"k_0": (2, 3), "v_0": (1, 3)})
-    slots.reserve(2)
-    new = slots.room(2)
-    new[:] = torch.arange(3)[:, None, None]
-    slots.put(new, 0, 5.0)
-    slots.reserve(300)
-    assert slots.feeds()["past_k_0"].shape == (2, 512, 3)
-    assert slots.feeds(["v_0"])["past_v_0"][:, :2].eq(2).all()
-    assert slots.attended == 2
-    assert slots.positions[:3].tolist() == [5.0, 6.0, 0.0]
-
-
 @pytest.mark.parametrize("name", ["decoder", "retro"])
 def test_half_precision_is_exported(folder, models, name, slots):
     """Graphs in float16, which a CPU runs slowly, give the logits of the same weights in torch."""
-    exact: Any = RetroLM(random_network(TINY))
+    exact = RetroLM(random_network(TINY))
     if name == "decoder":
-        exact = JointDecoder(load_lm(str(folder / "model")), JointAttention())
+        exact = JointDecoder(load_lm(str(folder / "model")))
     logits = []
     for one in (models[name], exact):
-        reader: Any = one.open(80, 256)
+        reader = one.open(80, 256)
         reader.read(IDS[:64])
         reader.attach([DOCUMENTS[0][:128]])
         logits.append(reader.read(IDS[64:70]))
@@ -194,8 +178,8 @@ def test_a_gpu_keeps_the_cache_and_gives_the_tokens_of_torch(name, dtype, slots,
         export_decoder(
             tiny_models.tiny_lm(tiny_models.LLAMA, dtype=dtype).decoder, tmp_path / "decoder.onnx"
         )
-        exact = JointDecoder(tiny_models.tiny_lm(tiny_models.LLAMA), JointAttention())
-        model = OnnxJointDecoder(checkpoint, JointAttention())
+        exact = JointDecoder(tiny_models.tiny_lm(tiny_models.LLAMA))
+        model = OnnxJointDecoder(checkpoint)
     else:
         made = random_network(TINY)
         export_network(made.half() if dtype == "float16" else made, tmp_path)

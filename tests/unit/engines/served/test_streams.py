@@ -52,12 +52,6 @@ def test_an_answer_with_a_reason_to_end_is_complete():
     assert text_of(streamed.pieces) == text_of(read.pieces) == "Ada"
 
 
-def test_one_without_is_said_to_be_broken_off():
-    broken = pytest.raises(UserError, match=r"the stream broke off before its end$")
-    with chunked(chunk(content="Ada")) as server, StreamClient() as client, broken:
-        client.complete(server, "chat/completions", {}, "m", [])
-
-
 def test_a_header_beyond_the_limit_is_an_error_of_the_server():
     too_long = chunked(chunk("stop"), header=b"X: " + b"x" * MAX_LINE + b"\r\n")
     with too_long as server, StreamClient() as client, pytest.raises(UserError, match="limit"):

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from queueing import Simulated, Workers, wait_of_m_d_1, wait_of_m_m_c
 from ragauge.measure.protocols import load, stream
 from ragauge.measure.protocols.arrivals import (
-    Clock,
     Level,
     OneByOne,
     ScheduledRequest,
@@ -17,22 +17,10 @@ from ragauge.measure.protocols.arrivals import (
     drive,
     percentiles,
     rows,
+    steady_from,
     summarise,
 )
 from ragauge.results.times import LoadLevel, LoadTimes, RequestSummary, Stream
-
-
-class Simulated(Clock):
-    """A clock that stands still while nobody waits or works."""
-
-    def __init__(self):
-        self.at = 100.0
-
-    def now(self):
-        return self.at
-
-    def wait_until(self, moment):
-        self.at = moment
 
 
 def serve(level, service, requests, seed=1):
@@ -60,7 +48,88 @@ def mean(result, key):
 def test_constant_service_waits_as_m_d_1(busy):
     result = serve(Level(rate=busy / 2), [2.0] * 20_000, 20_000)
     # Pollaczek and Khinchine
-    assert mean(result, "queued_s") == pytest.approx(2 * busy / (2 * (1 - busy)), rel=0.05)
+    assert mean(result, "queued_s") == pytest.approx(wait_of_m_d_1(busy / 2, 2.0), rel=0.05)
+
+
+@pytest.mark.parametrize(("workers", "busy"), [(1, 0.6), (2, 0.8), (5, 0.7)])
+def test_several_workers_wait_as_m_m_c(workers, busy):
+    draw = random.Random(100 + workers)
+    clock = Simulated()
+    services = (draw.expovariate(1.0) for _ in range(60_000))
+    served = drive(
+        Workers(clock, services, workers), Level(rate=busy * workers), 3, 60_000, clock, seed=2
+    )
+    waited = mean(rows(served, 0), "queued_s")
+    assert waited == pytest.approx(wait_of_m_m_c(busy * workers, 1.0, workers), rel=0.05)
+
+
+def test_a_rate_rises_evenly_during_a_ramp():
+    level = Level(rate=20.0, ramp_s=100.0)
+    clock = Simulated()
+    served = drive(Workers(clock, [0.01] * 9_000, 5), level, 3, 2_000, clock, seed=4)
+    result = rows(served, 10, level.ramp_s)
+    arrivals = [row.arrival_at_s for row in result]
+    ramp = [at for at in arrivals if at < 100]
+    assert len(ramp) == pytest.approx(20 * 100 / 2, rel=0.1)
+    # a quarter of them in the first half
+    assert sum(at < 50 for at in ramp) == pytest.approx(len(ramp) / 4, rel=0.15)
+    assert len(arrivals) - len(ramp) == 2_000
+    assert arrivals[-1] - 100 == pytest.approx(2_000 / 20, rel=0.1)
+    assert [row.warmup for row in result].count(True) == len(ramp) + 10
+
+
+def test_clients_come_one_by_one_during_a_ramp():
+    clock = Simulated()
+    level = Level(clients=4, ramp_s=8.0)
+    result = rows(drive(Workers(clock, [1.0] * 99, 4), level, 3, 20, clock), 0, 8.0)
+    arrivals = [row.arrival_at_s for row in result]
+    under_way = [
+        sum(at <= t < row.end_at_s for at, row in zip(arrivals, result, strict=True))
+        for t in range(1, 9, 2)
+    ]
+    assert under_way == [1, 2, 3, 4]
+    assert [row.warmup for row in result].count(False) == 20
+
+
+@pytest.mark.parametrize(
+    ("level", "expected"),
+    [(Level(rate=5.0, duration_s=400.0), 2_000), (Level(clients=3, duration_s=90.0), 540)],
+)
+def test_a_level_may_last_so_long(level, expected):
+    clock = Simulated()
+    result = rows(drive(Workers(clock, [0.5] * 9_000, 3), level, 3, 7, clock, seed=1), 0)
+    assert len(result) == pytest.approx(expected, rel=0.05)
+    assert result[-1].arrival_at_s < level.duration_s
+
+
+@pytest.mark.parametrize("load", [{"clients": 2}, {"rate": 0.6}])
+def test_turns_follow_their_answers_after_a_pause(load):
+    turns, prompts = 3, 6
+    clock = Simulated()
+    level = Level(**load, turns=turns, thinking_s=4.0)
+    draw = random.Random(3)
+    services = (draw.uniform(0.5, 1.5) for _ in range(999))
+    served = drive(Workers(clock, services, 8), level, prompts, 60, clock, seed=5)
+    result = rows(served, 0)
+    assert [row.request for row in result] == list(range(60))
+    arrivals = [row.arrival_at_s for row in result]
+    assert arrivals == sorted(arrivals)
+    ends = {round(row.end_at_s + 4.0, 6): row.prompt for row in result}
+    for row in result:
+        if row.prompt % turns:  # four seconds after the turn before it
+            assert ends[round(row.arrival_at_s, 6)] == row.prompt - 1
+    assert sorted(row.prompt for row in result) == sorted(list(range(prompts)) * 10)
+    if "rate" in load:  # of requests, not of conversations
+        assert 60 / arrivals[-1] == pytest.approx(0.6, rel=0.3)
+
+
+def test_the_steady_part_begins_where_the_time_settles():
+    draw = random.Random(8)
+    falling = [10 * 0.9**i + draw.gauss(1.0, 0.1) for i in range(200)]
+    assert 20 <= steady_from(falling) <= 80
+    assert steady_from([draw.gauss(1.0, 0.1) for _ in range(200)]) <= 100
+    assert steady_from([0.1 * i for i in range(200)]) == 100  # a queue that grows
+    assert steady_from([2.0] * 3) == 0
 
 
 def test_exponential_service_has_the_percentiles_of_m_m_1():
@@ -144,14 +213,6 @@ def test_the_steady_window_has_the_rate_of_busy_clients(clients):
     assert summarise(result[clients : 2 * clients], clients=clients + 1).steady is None
 
 
-def test_the_same_seed_sends_the_same_requests():
-    first, again, other = (serve(Level(rate=1.0), [0.5] * 50, 50, seed) for seed in (3, 3, 4))
-    assert first == again
-    assert [row.arrival_at_s for row in first] != [row.arrival_at_s for row in other]
-    assert [row.prompt for row in first[:4]] == [0, 1, 2, 0]
-    assert [row.warmup for row in first].count(True) == 5
-
-
 @pytest.mark.parametrize(
     ("speed", "service", "expected"),
     [
@@ -185,7 +246,7 @@ class SideBySide:
     """Answers all admitted requests together, in one step of a second."""
 
     def __init__(self, clock):
-        self.clock, self.held = clock, list[ScheduledRequest]()
+        self.clock, self.held = clock, []
 
     @property
     def busy(self):

@@ -6,8 +6,6 @@ import pytest
 
 from ragauge import registry
 from ragauge.config.protocols import LatencySettings
-from ragauge.cost.trace import Call
-from ragauge.engines.store import DocumentStore
 from ragauge.errors import UserError
 from ragauge.measure.protocols import cold, latency
 from ragauge.measure.timing import Bench
@@ -42,39 +40,6 @@ def test_the_protocol_times_what_is_computed_kept_and_read(tmp_path):
     assert (
         latency.run(variants, Bench(lm, [tiny_prompt()]), settings("k1"), MACHINE).documents is None
     )
-
-
-def test_variants_with_the_same_documents_compute_them_once(tmp_path, monkeypatch):
-    made: list[int] = []
-    save = DocumentStore.save
-    monkeypatch.setattr(
-        DocumentStore, "save", lambda self, *kept: (made.append(1), save(self, *kept))
-    )
-    variants = {
-        name: make("superposition", top_k=k) for name, k in (("k1", 1), ("k2", 2), ("k3", 3))
-    }
-    options = settings("k1", "k2", "k3"), MACHINE
-    latency.run({"k1": variants["k1"]}, Bench(tiny_lm(), [tiny_prompt()]), *options, disk=tmp_path)
-    alone = len(made)
-    shared = latency.run(variants, Bench(tiny_lm(), [tiny_prompt()]), *options, disk=tmp_path)
-    assert alone > 0
-    assert len(made) == 2 * alone  # of these, one half for one variant, the other for three
-    assert not list(tmp_path.iterdir())
-    plain = latency.run(variants, Bench(tiny_lm(), [tiny_prompt()]), *options)
-    rows, plain_rows = (
-        [(row.variant, row.flop, row.compute_cycles) for row in times.rows]
-        for times in (shared, plain)
-    )
-    assert rows == plain_rows
-
-
-def test_vectors_of_an_encoder_are_not_looked_for_on_disk(tmp_path):
-    lm = tiny_lm()
-
-    def encode():
-        lm.note(Call("rank", (), (), offline=True, macs=5, seconds=0.1))
-
-    assert cold.time_documents("dense", 0, encode, lm, tmp_path) is None
 
 
 def test_a_disk_that_keeps_nothing_is_told(tmp_path, monkeypatch):
@@ -139,12 +104,3 @@ def test_the_item_has_latency_over_hit_rates_and_what_breaks_even(results):
     assert of.loc["loading_s", "note"].startswith("medians of 2 trials with cold documents; ")
     assert of.loc["online_s", "note"].startswith("medians of 3 trials, 5 generated tokens; ")
     assert (of.loc["loading_s", "n"], of.loc["online_s", "n"]) == (2, 3)
-
-
-def test_without_times_of_documents_the_reason_is_told(tmp_path):
-    write_variant(tmp_path, "k1", "superposition", [True], params={"top_k": 1})
-    write_latency(tmp_path, {"k1": [1.0]})
-    table = registry.module("item", "documents_reuse").table(Runs(tmp_path))
-    assert list(table["note"]) == ["not timed: the latency protocol ran without the state `disk`"]
-    assert table["measured"].isna().all()
-    registry.module("item", "documents_reuse").draw(table)

@@ -73,14 +73,6 @@ def test_seconds_are_multiplied_by_questions(limit, cores, expected):
     assert made.wall.low < made.wall.likely < made.wall.high
 
 
-def test_answered_questions_are_not_left():
-    folder = Path("results/t/answers/nq_open/mpt-7b-instruct")
-    folder.mkdir(parents=True)
-    (folder / "naive.jsonl").write_text("{}\n" * 10)
-    (folder / "prompt_cache.jsonl.partial").write_text("header\n" + "{}\n" * 4)
-    assert estimate(experiment(), rates(), 1).wall.likely == pytest.approx(6 * 1.0)
-
-
 def test_times_are_those_of_the_protocol():
     latency = {"methods": ["naive"], "dataset": "nq_open", "trials": 4, "warmup": 1}
     config = experiment(latency={**latency, "answer_tokens": None})

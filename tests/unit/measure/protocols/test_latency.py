@@ -3,7 +3,7 @@
 import json
 import random
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,7 +25,7 @@ from ragauge.methods.base.making import make
 from ragauge.methods.base.method import plain_row, read_and_generate
 from ragauge.methods.prompts import Prompt
 from ragauge.methods.rankers.dense import Encoder
-from ragauge.results.times import LatencyTimes, Spread, Trial
+from ragauge.results.times import LatencyTimes, Trial
 
 SHAPE = Shape("llama", 64, 32, (4,) * 2, (2,) * 2, 8, (64,) * 2, True, 256, "rope")
 RATE = {"median": 1.0, "low": 1.0, "high": 1e9, "n": 1}
@@ -56,20 +56,6 @@ def _run(lm, prompts, seed=0, **options):
 def settings(**options):
     stated = {"new_tokens": 3, "trials": 4, "allow_load": True} | options
     return LatencySettings(methods=["naive", "k1"], dataset="random tokens", **stated)
-
-
-def test_rates_of_another_processor_are_measured_anew(lm, prompt, monkeypatch):
-    """As on a cluster whose nodes differ."""
-    monkeypatch.setattr(latency, "measure", lambda **_: {**MACHINE, "processor": "measured here"})
-    bench = Bench(lm, [prompt])
-    variants = {"naive": make("naive")}
-    for stated, used in (
-        ("another", "measured here"),
-        (latency.processor("cpu"), latency.processor("cpu")),
-    ):
-        machine = {**MACHINE, "processor": stated}
-        result = latency.measure_latency(variants, bench, settings(trials=1), machine=machine)
-        assert result.machine["processor"] == used
 
 
 def test_every_variant_has_every_trial_with_its_costs(lm, prompt):
@@ -164,13 +150,6 @@ def test_no_clock_has_the_embeddings_of_documents(encoder, monkeypatch):
         assert 0 < request.first_token_s - request.request.arrival_s < 0.3
 
 
-def test_of_one_document_the_list_is_the_document(lm, prompt):
-    single = replace(prompt, documents=prompt.documents[:1])
-    result = _run(lm, [single])
-    assert result.usable == {"naive": "documents", "k1": "documents"}
-    assert {row.state for row in result.rows} == {"documents"}
-
-
 @pytest.mark.parametrize("states", [["set"], ["nothing", "documents"], ["documents", "nothing"]])
 def test_the_states_of_a_section_are_timed_in_its_order(lm, prompt, states):
     result = _run(lm, [prompt], states=states)
@@ -188,11 +167,6 @@ def test_methods_are_interleaved_in_a_seeded_order(lm, prompt):
     assert all(
         {a, b} == {"naive", "k1"} for a, b in zip(orders[0][::2], orders[0][1::2], strict=True)
     )
-
-
-def test_trials_are_divided_over_the_prompts(lm, prompt):
-    rows = _run(lm, [prompt, prompt, prompt], trials=4, states=["documents"]).rows
-    assert [row.prompt for row in rows if row.variant == "naive"] == [0, 0, 1, 2]
 
 
 def test_times_of_a_busy_machine_are_shown_with_the_load_or_refused(lm, prompt, monkeypatch):
@@ -247,18 +221,6 @@ def test_what_disturbs(disturbed, load, machine_share, message):
     assert busy is None if message is None else message in busy
 
 
-@dataclass(frozen=True)
-class _Unable:
-    def refusal(self, lm):
-        return "needs a tokenizer"
-
-
-def test_an_unsupported_method_is_reported_with_its_reason(lm, prompt):
-    result = latency.run({"x": _Unable()}, Bench(lm, [prompt]), settings(), MACHINE)
-    assert result.unsupported == {"x": "needs a tokenizer"}
-    assert result.rows == []
-
-
 def test_evidence_for_several_questions_is_timed_side_by_side():
     decoder = long_lm()
     prompts = [prompt_of(question=f"Where is house {i}?") for i in (1, 2)]
@@ -295,13 +257,27 @@ def test_bad_protocols_are_user_errors(lm, prompt):
         _run(lm, [prompt], new_tokens=300)
 
 
-@pytest.mark.parametrize(
-    ("values", "spread"),
-    [
-        ([1.0, 2.0, 3.0, None], Spread(median=2.0, q1=1.5, q3=2.5, n=3)),
-        ([4.0], Spread(median=4.0, q1=4.0, q3=4.0, n=1)),
-        ([None], Spread(n=0)),
-    ],
-)
-def test_spread_of_few_and_of_missing_values(values, spread):
-    assert latency.spread(values) == spread
+def test_trials_are_divided_over_the_prompts(lm, prompt):
+    rows = _run(lm, [prompt, prompt, prompt], trials=4, states=["documents"]).rows
+    assert [row.prompt for row in rows if row.variant == "naive"] == [0, 0, 1, 2]
+
+
+def test_of_one_document_the_list_is_the_document(lm, prompt):
+    single = replace(prompt, documents=prompt.documents[:1])
+    result = _run(lm, [single])
+    assert result.usable == {"naive": "documents", "k1": "documents"}
+    assert {row.state for row in result.rows} == {"documents"}
+
+
+def test_rates_of_another_processor_are_measured_anew(lm, prompt, monkeypatch):
+    """As on a cluster whose nodes differ."""
+    monkeypatch.setattr(latency, "measure", lambda **_: {**MACHINE, "processor": "measured here"})
+    bench = Bench(lm, [prompt])
+    variants = {"naive": make("naive")}
+    for stated, used in (
+        ("another", "measured here"),
+        (latency.processor("cpu"), latency.processor("cpu")),
+    ):
+        machine = {**MACHINE, "processor": stated}
+        result = latency.measure_latency(variants, bench, settings(trials=1), machine=machine)
+        assert result.machine["processor"] == used

@@ -3,7 +3,6 @@
 import json
 from contextlib import nullcontext
 from types import SimpleNamespace
-from typing import Any
 
 import psutil
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from ragauge.cli._main import main
 from ragauge.cost.machine import Load
 from ragauge.measure import timing
+from ragauge.methods.base.method import STATES
 from ragauge.methods.base.tree import DocumentTree
 from ragauge.report.items import load_curve
 from ragauge.results.runs import Runs
@@ -26,8 +26,7 @@ def measured(out, material, *options, allow_load=True):
     sizes = ["--requests", "3", "--warmup", "1", "--new-tokens", "2", "--prompts", "2"]
     sizes += ["--allow-load" if allow_load else "--no-allow-load"]
     assert main(["load", *material, *sizes, *options, "--out", str(out)]) == 0
-    result: dict[str, Any] = json.loads(out.read_text())
-    return result
+    return json.loads(out.read_text())
 
 
 def test_every_method_gets_the_same_requests_at_every_level(material, tmp_path, capsys):
@@ -52,17 +51,17 @@ def test_every_method_gets_the_same_requests_at_every_level(material, tmp_path, 
             for row in level["requests"]
         )
         assert level["summary"]["requests"] == 3
-    assert result["protocol"]["documents"] == "ready"
+    assert result["protocol"]["state"] == "documents"
     assert capsys.readouterr().out.count("50 a second") == 2
 
 
-@pytest.mark.parametrize("documents", ["ready", "computed"])
+@pytest.mark.parametrize("state", STATES)
 def test_side_by_side_the_same_is_answered_sooner_or_together(
-    material, tmp_path, documents, monkeypatch
+    material, tmp_path, state, monkeypatch
 ):
     from ragauge.methods.base.method import Answer
 
-    written: dict[str, list[tuple[int, ...]]] = {}
+    written = {}
     made = Answer.__init__
 
     def kept(self, ids, *rest, **more):
@@ -72,7 +71,7 @@ def test_side_by_side_the_same_is_answered_sooner_or_together(
     monkeypatch.setattr(Answer, "__init__", kept)
     batch = "auto"
     methods = "naive,bm25,prompt_cache,superposition"
-    options = ["--methods", methods, "--clients", "3", "--documents", documents, "--batch"]
+    options = ["--methods", methods, "--clients", "3", "--state", state, "--batch"]
     for batch in ("1", "3"):
         result = measured(tmp_path / f"{batch}.json", material, *options, batch)
         assert result["protocol"]["batch"] == int(batch)
@@ -85,24 +84,9 @@ def test_side_by_side_the_same_is_answered_sooner_or_together(
     assert measured(tmp_path / "x.json", material, *options, "auto")["protocol"]["batch"] > 1
 
 
-def test_documents_may_be_computed_within_each_request(material, tmp_path, monkeypatch):
-    from ragauge.methods.prompt_cache import PromptCache
-
-    prepared: list[int] = []
-    prepare = PromptCache.prepare
-    monkeypatch.setattr(
-        PromptCache, "prepare", lambda *given: prepared.append(1) or prepare(*given)
-    )
-    options = ["--methods", "prompt_cache", "--clients", "1", "--documents"]
-    measured(tmp_path / "x.json", material, *options, "ready")
-    assert len(prepared) == 2  # prompts
-    measured(tmp_path / "x.json", material, *options, "computed")
-    assert len(prepared) == 2 + 2 + 4  # prompts when warming up, then requests
-
-
-@pytest.mark.parametrize("documents", ["ready", "computed"])
-def test_a_tree_has_no_documents_of_earlier_requests(documents, material, tmp_path, monkeypatch):
-    stored: list[int] = []
+@pytest.mark.parametrize("state", STATES)
+def test_a_tree_has_no_documents_of_earlier_requests(state, material, tmp_path, monkeypatch):
+    stored = []
     read = DocumentTree.read
     monkeypatch.setattr(
         DocumentTree,
@@ -116,30 +100,18 @@ def test_a_tree_has_no_documents_of_earlier_requests(documents, material, tmp_pa
         "prefix_tree",
         "--clients",
         "1",
-        "--documents",
-        documents,
+        "--state",
+        state,
     )
-    assert stored == [0] * (2 + 4)  # prompts when warming up, then requests
-
-
-def test_times_of_a_busy_machine_are_shown_or_refused(material, tmp_path, monkeypatch):
-    monkeypatch.setattr(Load, "share", 0.5)
-    options = ["--methods", "naive", "--clients", "1"]
-    [allowed] = measured(tmp_path / "x.json", material, *options)["levels"]
-    assert allowed["summary"]["requests"] == 3
-    assert (allowed["refused"], allowed["load_share"]) == (None, 0.5)
-    assert "other processes took 50.0%" in allowed["busy"]
-    [refused] = measured(tmp_path / "x.json", material, *options, allow_load=False)["levels"]
-    assert refused["refused"] == allowed["busy"]
-    assert not refused["summary"]
-    assert len(refused["requests"]) == 4
+    # prompts when warming up, then requests; with the list read, a prefix cache has all of it
+    assert stored == [0] * (0 if state == "set" else 2 + 4)
 
 
 def test_a_disturbed_level_is_repeated_once_and_the_quieter_counts(
     monkeypatch,
 ):
     monkeypatch.setattr(timing, "ATTEMPTS", 2)
-    lm: Any = SimpleNamespace(device="cpu")
+    lm = SimpleNamespace(device="cpu")
     for shares, counted in (([0.0], 0), ([0.3, 0.0], 1), ([0.3, 0.2], 1), ([0.2, 0.3], 0)):
         runs = iter(range(9))
         loads = (
@@ -166,8 +138,9 @@ def test_the_item_has_percentiles_rates_and_reasons(tmp_path):
     )
     assert "no long document" in table[table["variant"] == "cfic"]["note"].iloc[0]
     assert set(table["model"]) == {MODEL}
-    [axes] = load_curve.draw(table).axes
-    assert len(axes.get_lines()) >= 2
+    axes = load_curve.draw(table).axes
+    assert [panel.get_ylabel()[:7] for panel in axes] == ["time to", "goodput"]
+    assert all(len(panel.get_lines()) >= 2 for panel in axes)
 
 
 def test_percentiles_count_the_requests_that_have_times(tmp_path):
@@ -222,3 +195,16 @@ def test_a_refused_level_says_why(tmp_path):
         ("poisson", 1),
         ("trace", 2),
     ]
+
+
+def test_times_of_a_busy_machine_are_shown_or_refused(material, tmp_path, monkeypatch):
+    monkeypatch.setattr(Load, "share", 0.5)
+    options = ["--methods", "naive", "--clients", "1"]
+    [allowed] = measured(tmp_path / "x.json", material, *options)["levels"]
+    assert allowed["summary"]["requests"] == 3
+    assert (allowed["refused"], allowed["load_share"]) == (None, 0.5)
+    assert "other processes took 50.0%" in allowed["busy"]
+    [refused] = measured(tmp_path / "x.json", material, *options, allow_load=False)["levels"]
+    assert refused["refused"] == allowed["busy"]
+    assert not refused["summary"]
+    assert len(refused["requests"]) == 4

@@ -9,7 +9,6 @@ import socket
 import ssl
 import time
 from contextlib import nullcontext
-from typing import Any
 
 import pytest
 
@@ -54,8 +53,7 @@ def _key(monkeypatch):
 def measured(verb, out, *options, model="openai:m"):
     assert main([verb, "--model", model, *options, "--out", str(out)]) == 0
     assert KEY not in out.read_text()
-    result: dict[str, Any] = json.loads(out.read_text())
-    return result
+    return json.loads(out.read_text())
 
 
 def tokens(number, model="m", cached=0, prompt=100):
@@ -130,7 +128,7 @@ def test_a_started_server_ends_and_leaves_the_environment_as_it_was(data, tmp_pa
     assert {
         name: value for name, value in os.environ.items() if name.startswith("OPENAI_")
     } == before
-    started: list[Any] = []
+    started = []
     monkeypatch.setattr(
         "ragauge.measure.servers.serving", lambda *given: started.append(given) or nullcontext()
     )
@@ -320,7 +318,7 @@ def test_what_was_measured_stays_and_losses_are_counted(
 @pytest.mark.parametrize("level", ["--rates=200", "--clients=2"])
 def test_a_load_goes_on_when_requests_fail(level, data, tmp_path, monkeypatch):
     left = [*[tokens(3)] * 4, BUSY, TORN, DOWN, Reply(b"", 0)]
-    replies: Any = lambda text: left.pop() if len(left) > 1 else left[0]  # noqa: E731
+    replies = lambda text: left.pop() if len(left) > 1 else left[0]  # noqa: E731
     with serving(replies) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         options = [*data, "--methods=naive,bm25", "--requests=10", "--warmup=1", "--new-tokens=3"]
@@ -407,11 +405,6 @@ def test_what_servers_say_of_themselves(text, expected):
     assert difference(*map(parse, texts)) == expected
     if text == VLLM:
         assert parse(texts[0])["vllm:num_requests_running"] == 4
-
-
-def test_the_use_of_the_caches_of_several_engines_is_their_mean():
-    text = 'vllm:kv_cache_usage_perc{engine="0"} 0.75\nvllm:kv_cache_usage_perc{engine="1"} 0.5\n'
-    assert parse(text) == {"vllm:kv_cache_usage_perc": 0.625}
 
 
 # --- servers with habits, by a clock that the test sets ---

@@ -86,8 +86,3 @@ def test_the_best_chunks_fill_the_volume_and_the_last_ends_with_a_sentence():
     assert chunks.within(ranked, sentences, 16) == [(2, 2), (3, 3)]
     assert chunks.within(ranked, sentences, 10) == [(2, 2)]
     assert chunks.within(ranked, sentences, 1) == [(2, 2)]  # never nothing
-
-
-def test_nothing_is_taken_after_a_sentence_that_does_not_fit():
-    _, sentences = sentences_of("Ants. Bees bees bees bees. Cats.")
-    assert chunks.within([(0, 1), (2, 2)], sentences, 15) == [(0, 0)]

@@ -71,16 +71,6 @@ def replying(reply):
     return ScriptedChat(say, "fixed")
 
 
-def test_the_judge_sees_question_answers_and_evidence():
-    chat = replying("fully supported")
-    inquiry = about_evidence("k", "Who?", ["Ada", "Lovelace"], ["Ada was.", "She did."])
-    assert judge(chat, inquiry).label == "supported"
-    assert (
-        "Question: Who?\nReference answer: Ada / Lovelace\n\nEvidence:\nAda was.\nShe did.\n"
-        in chat.requests[0]
-    )
-
-
 def test_a_judge_of_answers_sees_the_passages_and_no_label():
     chat = replying("correct")
     assert (
@@ -98,18 +88,6 @@ def test_no_request_is_made_without_evidence_or_for_a_failed_question():
     failed = judge(chat, about_evidence("k", "Who?", ["Ada"], ["x"]), failed=True)
     assert failed.label is None
     assert chat.requests == []
-
-
-@pytest.mark.parametrize(
-    ("reply", "reason"),
-    [
-        ("I cannot\nsay", r"no judgement in the reply 'I cannot\nsay'"),
-        (UserError("too\nlong"), "too long"),
-    ],
-)
-def test_a_judge_that_fails_is_a_judgement_with_a_reason(reply, reason):
-    found = judge(replying(reply), about_evidence("k", "Who?", ["Ada"], ["x"]))
-    assert (found.label, found.reason) == (None, reason)
 
 
 def test_an_endpoint_that_is_down_is_not_asked_for_ever():
@@ -190,19 +168,6 @@ def test_a_sample_of_the_records_is_judged(tmp_path, environment):
         assert judged(records, out) == 0
         assert len(server.requests) == 3
     assert [line["key"] for line in lines_of(out)] == ["q0", "q1", "q2"]
-
-
-def test_what_a_killed_run_left_is_not_asked_again(tmp_path, environment):
-    records = write_records(tmp_path / "r.jsonl")
-    out = tmp_path / "out.jsonl"
-    with served([says("supported")]) as server:
-        environment.setenv("RAGAUGE_JUDGE_URL", server.url)
-        judged(records, out)
-        whole = out.read_bytes()
-        out.write_bytes(whole.splitlines(keepends=True)[0])
-        assert judged(records, out) == 0
-        assert len(server.requests) == 3 + 2
-    assert out.read_bytes() == whole
 
 
 def test_a_file_of_something_else_is_left_as_it_is(tmp_path, environment, capsys):

@@ -26,7 +26,7 @@ def lm(request):
 def document(count, seed=0, alphabet=4):
     """Sentences of random tokens with many beginnings in common; two sources."""
     draw = random.Random(seed)
-    ids: list[int] = []
+    ids = []
     sentences = []
     for number in range(count):
         first = len(ids)
@@ -70,7 +70,7 @@ def logits_after(lm, text, new):
 
 def leaves(trie):
     """Sentence -> tokens of its prefix, by walking everything."""
-    found: dict[int, int] = {}
+    found = {}
     waiting = [trie.root]
     while waiting:
         for _, node in trie.branches(waiting.pop()):
@@ -146,8 +146,8 @@ def every_way(lm, ids, trie, k):
     """Each sentence that is reached by taking one of the k likeliest tokens after every prefix,
     with its score.
     """
-    reached: dict[int, float] = {}
-    waiting: list[tuple[Node, list[int]]] = [(trie.root, [])]
+    reached = {}
+    waiting = [(trie.root, [])]
     while waiting:
         node, start = waiting.pop()
         logp = logits_after(lm, [*ids, 33, 34, 35], start).log_softmax(-1)
@@ -218,16 +218,6 @@ def test_a_search_takes_a_pass_a_step_and_no_more_steps_than_the_trie_is_deep(lm
     assert len({p.sentence for p in found}) == len(found)
 
 
-def test_identical_sentences_keep_their_places_earlier_ones_first(lm):
-    ids = [token for words in WORDS for token in words]
-    found = prefix.search(lm, asked(lm, ids), Trie(WORDS), k=6)
-    order = [p.sentence for p in found]
-    assert sorted(order) == list(range(6))
-    assert order.index(3) == order.index(0) + 1
-    scores = {p.sentence: p.score for p in found}
-    assert scores[0] == scores[3]
-
-
 def test_the_greedy_rule_goes_by_first_tokens(lm):
     ids = [token for words in WORDS for token in words]
     context = asked(lm, ids)
@@ -240,14 +230,6 @@ def test_the_greedy_rule_goes_by_first_tokens(lm):
         [float(logp[WORDS[p.sentence][0]]) for p in found]
     )
     assert {p.sentence for p in found} & {2, 4} == {2}  # [10, 11] stands before [10]
-
-
-def test_fewer_sentences_than_asked_for(lm):
-    context = asked(lm, [5, 6])
-    with lm.tracing() as trace:
-        found = prefix.search(lm, context, Trie([[5, 6]]), k=3)
-    assert [(p.sentence, p.tokens) for p in found] == [(0, 1)]
-    assert trace == []
 
 
 def test_unconstrained_sequences_go_back_to_sentences(lm):
@@ -301,16 +283,6 @@ def test_one_pass_equals_a_loop_over_prefixes(lm, seed, d):
     assert ranges == loop(lm, [*ids, 33, 34, 35], ids, sentences, found, d)
     assert [call.stage for call in trace] in ([], ["skip"])
     assert d < 30 or len(trace) == 1
-
-
-def test_skip_decoding_copies_nothing(lm, monkeypatch):
-    ids, sentences = document(20)
-    context = asked(lm, ids)
-    keys = context.cache.k[0].data_ptr()
-    monkeypatch.setattr(torch.Tensor, "index_select", None)  # what gathers a row's keys
-    found = prefix.search(lm, context, Trie(texts_of(ids, sentences)), k=3)
-    skip.decode(lm, context, ids, sentences, found, 40)
-    assert context.cache.k[0].data_ptr() == keys
 
 
 def test_overlapping_and_touching_stretches_are_merged_in_document_order():

@@ -94,13 +94,6 @@ def test_token_spans_are_side_by_side_and_end_with_words():
         assert document[s.first : s.end] == document[s.start : s.stop].rstrip()
 
 
-def test_letters_of_several_tokens_stay_together():
-    document = "Ünïcödé ends here. “Quotes” begin here."
-    tokenizer = tiny_models.byte_tokenizer()
-    ids, sentences = tokenize([Source(0, "", document)], tokenizer)
-    assert [tokenizer.decode(ids[s.first : s.last]) for s in sentences] == texts(document)
-
-
 @pytest.mark.parametrize(
     ("text", "offsets", "expected"),
     [
@@ -144,11 +137,6 @@ def test_sources_keep_their_sentences_apart_and_their_titles_out():
         (2, "Four.", "Four."),
     ]
     assert tokenizer.decode(ids) == "A title.\nOne is. Two\n\nThree\n\nB\nFour."
-
-
-def test_nothing_has_no_sentence():
-    assert tokenize([Source(0, "", " \n ")], tiny_models.byte_tokenizer())[1] == []
-    assert tokenize([], tiny_models.byte_tokenizer()) == ([], [])
 
 
 @pytest.mark.parametrize(

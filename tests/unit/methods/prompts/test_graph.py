@@ -10,11 +10,9 @@ from ragauge.methods.prompts import (
     LAYOUTS,
     PREAMBLE,
     TASK,
-    Name,
     PromptGraph,
     Segment,
     corpus_spacing,
-    equilibrium,
     unit_steps,
 )
 from tiny_models import tiny_prompt
@@ -35,7 +33,7 @@ def random_graph(seed, segments=9):
     draw = random.Random(seed)
     graph = PromptGraph()
     for number in range(segments):
-        earlier: list[Name] = [("segment", i) for i in range(number)]
+        earlier = [("segment", i) for i in range(number)]
         parents = tuple(draw.sample(earlier, k=draw.randint(0, min(3, number))))
         count = draw.randint(1, 4)
         graph.add(Segment(("segment", number), [7] * count, unit_steps(0, count), parents))
@@ -93,17 +91,3 @@ def test_the_spacing_of_a_corpus_counts_each_document_once(seed):
     assert corpus_spacing(prompts) == pytest.approx(mean, rel=1e-12)
     assert corpus_spacing([*prompts, *prompts[:2]]) == corpus_spacing(reversed(prompts))
     assert corpus_spacing([tiny_prompt([7])]) == 7
-
-
-def test_positions_of_a_given_spacing_do_not_depend_on_the_other_paths():
-    """Paths shorter and longer than it: stretched, squeezed, and none reaches its end."""
-    together, length = equilibrium([2, 6, 900], 39, 8.5)
-    assert length == 8.5
-    for n, path in zip([2, 6, 900], together, strict=True):
-        assert path == equilibrium([n], 39, 8.5)[0][0]
-        assert path == pytest.approx([39 + j * 8.5 / n for j in range(n)])
-        assert path[-1] < 39 + length
-
-
-def test_left_aligned_ends_after_the_longest():
-    assert LAYOUTS["left_aligned"]([2, 5, 1], 3) == ([[3, 4], [3, 4, 5, 6, 7], [3]], 5.0)

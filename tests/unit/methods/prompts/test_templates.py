@@ -1,7 +1,6 @@
 """The words and the tokens of prompts."""
 
 from datetime import date
-from typing import Any
 
 import pytest
 
@@ -64,11 +63,6 @@ def test_a_prompt_that_asks_for_an_answer_itself_asks_once(tokenizer):
     assert text.count("Answer:") == 1
 
 
-def test_a_blank_line_stands_before_the_question_where_it_is_asked_for(tokenizer):
-    prompt = built(tokenizer, blank_line=True)
-    assert "is red.\n\nQuestion: what is tea?" in tokenizer.decode(prompt.plain(prompt.documents))
-
-
 def test_an_unknown_template_lists_the_choices():
     with pytest.raises(
         UserError,
@@ -84,7 +78,7 @@ def test_chat_needs_a_chat_template():
 
 USER = "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}[/]{% endfor %}"
 PARTS = "{% for m in messages %}{% for p in m['content'] %}{% if p['type'] == 'text' %}{{ p['text'] }}{% endif %}"
-RENDERED: dict[str, tuple[Any, dict[str, Any]]] = {
+RENDERED = {
     "arguments": (
         USER + "{% if not enable_thinking %}<think></think>{% endif %}[assistant]",
         {"enable_thinking": False},
@@ -119,7 +113,7 @@ def test_a_chat_template_is_rendered_as_transformers_render_it(case):
     tokenizer.chat_template, arguments = RENDERED[case]
     set_template_arguments(tokenizer, arguments, date.today().isoformat())
     documents = "".join(f"[Document](Title: {title}) {text}\n" for title, text in DOCUMENTS)
-    words: Any = f"{INSTRUCTION}\n\n{documents}Question: what is tea?"
+    words = f"{INSTRUCTION}\n\n{documents}Question: what is tea?"
     words = [{"type": "text", "text": words}] if case == "parts" else words
     options = {"add_generation_prompt": True, "return_dict": False, **arguments}
     ids = tokenizer.apply_chat_template([{"role": "user", "content": words}], **options)
@@ -177,23 +171,6 @@ def test_a_document_and_a_question_as_the_paper_writes_them():
     assert query_text("what is tea?") == "Question: what is tea?"
 
 
-@pytest.mark.parametrize(
-    "question",
-    ["Name the keeper.", "Name him!", "Wait…", "灯塔是谁点亮的？", "说出名字。", "ما هو الشاي؟", "Ποιος\u037e",
-     "चाय क्या है।", "ጤና ይስጥልኝ፧", 'Who said "why?"', "Who (or what?)", "Which is right:", "Who?\u200b"],
-)  # fmt: skip
-def test_a_question_with_a_mark_of_any_script_gets_no_other(question):
-    assert query_text(question) == f"Question: {question}"
-
-
-@pytest.mark.parametrize(
-    "question",
-    ["who is it (both names)", "what is h+", "灯塔是谁点亮的", "who wrote 'tea'", "____"],
-)
-def test_a_question_without_a_mark_gets_one(question):
-    assert query_text(question) == f"Question: {question}?"
-
-
 def test_questions_of_the_papers_are_marked_as_released(shared_data):
     """The released code adds a mark to whatever does not end with one."""
     questions = [
@@ -209,12 +186,6 @@ def test_questions_of_the_papers_are_marked_as_released(shared_data):
             query_text(question)
             == f"Question: {question if question.endswith('?') else question + '?'}"
         )
-
-
-def test_the_hash_is_of_the_tokens(tokenizer):
-    assert built(tokenizer).sha256 == built(tokenizer, gold=(1,)).sha256
-    assert built(tokenizer).sha256 != built(tokenizer, documents=DOCUMENTS[::-1]).sha256
-    assert built(tokenizer).sha256 != built(tokenizer, question="what is coffee").sha256
 
 
 def test_token_counts(tokenizer):

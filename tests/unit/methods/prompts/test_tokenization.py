@@ -2,8 +2,6 @@
 whole text.
 """
 
-from typing import Any
-
 import pytest
 
 from ragauge.engines.protocol import Limits, Response
@@ -134,7 +132,7 @@ def test_cfic_reads_an_article_as_part_of_one_text(template):
 @pytest.mark.parametrize("name", ["naive", "bm25", "full_article", "oracle"])
 def test_plain_methods_read_the_whole_text(name, monkeypatch):
     lm = tiny_lm(LLAMA)
-    read = list[Any]()
+    read = []
     lm.tokenizer = tokenizer_of("gpt_neox")
     monkeypatch.setattr(lm, "respond", lambda ids, limits: read.append(ids) or Response([1]))
     prompt = built(lm.tokenizer, "plain", gold=(1,))

@@ -194,31 +194,6 @@ def test_batches_equal_single_texts(folder):
     assert encoder.count_tokens(["physics " * 100]) == [512]
 
 
-def test_matrix_products_in_bfloat16_give_nearly_the_same(folder):
-    exact, half = (
-        dense.Encoder(folder, dtype=dtype).encode(DOCUMENTS) for dtype in ("float32", "bfloat16")
-    )
-    assert half.dtype == np.float32
-    cosines = (
-        (half * exact).sum(axis=1) / np.linalg.norm(half, axis=1) / np.linalg.norm(exact, axis=1)
-    )
-    assert cosines.min() > 0.999
-    assert np.abs(half - exact).max() > 1e-5, "else it was not computed in bfloat16"
-
-
-def test_a_folder_says_whether_to_normalise(folder, tmp_path):
-    lengths = np.linalg.norm(dense.Encoder(folder).encode(DOCUMENTS), axis=1)
-    assert abs(lengths - 1).min() > 1e-3
-    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
-    (tmp_path / "modules.json").write_text(
-        json.dumps([{"type": "sentence_transformers.models.Normalize", "path": ""}])
-    )
-    (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 8}')
-    encoder = dense.Encoder(tmp_path)
-    np.testing.assert_allclose(np.linalg.norm(encoder.encode(DOCUMENTS), axis=1), 1, rtol=1e-6)
-    assert max(encoder.count_tokens(DOCUMENTS)) == 8
-
-
 def test_other_poolings_are_refused_and_flags_of_older_folders_read(folder, tmp_path):
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     (tmp_path / "modules.json").write_text(json.dumps([{"type": "x.Pooling", "path": "1_Pooling"}]))
@@ -241,33 +216,6 @@ def test_other_poolings_are_refused_and_flags_of_older_folders_read(folder, tmp_
     }
     config.write_text(json.dumps(flags))
     assert dense.Encoder(tmp_path).pooling == "cls"
-
-
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
-@pytest.mark.parametrize("normalised", [True, False])
-def test_embeddings_equal_those_of_sentence_transformers(folder, tmp_path, pooling, normalised):
-    library = pytest.importorskip(
-        "sentence_transformers", reason="needs sentence-transformers to compare with"
-    )
-    from sentence_transformers.sentence_transformer import modules as models
-
-    # tokens, which the tokenizer's settings state
-    longest = {"processor_kwargs": {"model_max_length": 40}}
-    modules = [models.Transformer(str(folder), **longest), models.Pooling(16, pooling_mode=pooling)]
-    modules += [models.Normalize()] if normalised else []
-    reference = library.SentenceTransformer(
-        modules=modules, prompts={"query": "who ", "document": "prize "}
-    )
-    reference.save(str(tmp_path))
-    encoder = dense.load_encoder(f"path:{tmp_path}")
-    onnx = OnnxEncoder(f"path:{tmp_path}")
-    assert (encoder.pooling, encoder.normalised) == (pooling, normalised)
-    queries, texts = (
-        encode(DOCUMENTS) for encode in (reference.encode_query, reference.encode_document)
-    )
-    np.testing.assert_allclose(encoder.encode(DOCUMENTS, query=True), queries, atol=1e-6)
-    for one in (encoder, onnx):
-        np.testing.assert_allclose(one.encode(DOCUMENTS), texts, atol=1e-5)
 
 
 def write_encoder(folder, rng):

@@ -18,7 +18,7 @@ from ragauge.io import digest
 from ragauge.pipelines.database import chunking
 from ragauge.pipelines.database import corpus as corpus_module
 from ragauge.pipelines.database.chunking import HeldOutSplit
-from ragauge.pipelines.database.database import Database, shard_folder
+from ragauge.pipelines.database.database import Database
 from ragauge.pipelines.database.documents import CorpusDocument
 from ragauge.pipelines.retrieval.settings import EvaluationSetSettings
 from tiny_database import CHUNK
@@ -195,18 +195,6 @@ def test_texts_are_compared_as_the_tokenizer_reads_them(tmp_path):
     assert marked(tmp_path, tokenizer, [plain, words(draw, 200)], [accented]) == [0]
 
 
-def test_a_finished_shard_is_left_and_a_changed_one_made_anew(tmp_path, corpus, tokenizer):
-    recipe = tiny_database.recipe(corpus, tokenizer)
-    folder = tmp_path / "db"
-    assert chunking.build_shard(folder, recipe, 0)
-    assert not chunking.build_shard(folder, recipe, 0)
-    tiny_database.write_corpus(corpus, 12, seed=1)
-    assert chunking.build_shard(folder, recipe, 0)
-    assert chunking.build_shard(
-        folder, tiny_database.recipe(corpus, tokenizer, split=HeldOutSplit("none")), 0
-    )
-
-
 def test_a_shard_of_another_reader_is_made_anew(tmp_path, corpus, tokenizer, monkeypatch):
     """Another version of the code that reads the corpus, such as one that had left pages out."""
     recipe = tiny_database.recipe(corpus, tokenizer)
@@ -251,7 +239,7 @@ def test_a_killed_build_goes_on_at_the_shard(tmp_path, corpus, tokenizer):
 
 
 def test_memory_does_not_grow_with_the_corpus(tmp_path, tokenizer, monkeypatch):
-    held: list[int] = []
+    held = []
     encode = chunking.encode
     monkeypatch.setattr(
         chunking, "encode", lambda by, texts: held.append(len(texts)) or encode(by, texts)
@@ -289,18 +277,6 @@ def build(tmp_path, corpus, tokenizer):
     recipe = tiny_database.recipe(corpus, tokenizer)
     tiny_database.build_chunks(tmp_path / "db", recipe)
     return tmp_path / "db", recipe
-
-
-@pytest.mark.parametrize("name", ["tokens.bin", "lengths.bin", "documents.bin", "evaluation.jsonl"])
-def test_a_shard_cut_short_is_refused(tmp_path, corpus, tokenizer, name):
-    folder, _ = build(tmp_path, corpus, tokenizer)
-    path = shard_folder(folder, 1) / name
-    path.write_bytes(path.read_bytes()[:-2])
-    with pytest.raises(UserError, match=rf"00001/{name}: .* cut short; rebuild it"):
-        Database(folder)
-    path.unlink()
-    with pytest.raises(UserError, match=rf"{name}: missing"):
-        Database(folder)
 
 
 def test_shards_of_another_corpus_or_tokenizer_are_refused(tmp_path, corpus, tokenizer):

@@ -1,25 +1,18 @@
 """Every index type: recall against exact search, parts equal to the whole, refused when damaged."""
 
-import shutil
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
 import tiny_database
 from ragauge.config import loading
 from ragauge.errors import UserError
-from ragauge.pipelines.database import embed
-from ragauge.pipelines.database.database import Database
 from ragauge.pipelines.database.vectors import Vectors
 from ragauge.pipelines.indexes.base.recipe import Together
 from ragauge.pipelines.indexes.hnsw import Hnsw
-from ragauge.pipelines.indexes.ivf_pq import IvfPq
-from ragauge.pipelines.retrieval import index
 from ragauge.pipelines.retrieval.index import Index
 from ragauge.pipelines.retrieval.recall import exact_search, recall
 from ragauge.pipelines.retrieval.settings import DatabaseSettings
+from tables import cases
 from tiny_database import DIM, queries
 
 
@@ -36,15 +29,6 @@ def test_recall_rises_with_effort_to_what_is_stored(database, label, recipe):
     assert results[-1] > {"ivf": 0.5, "filled": 0.9}.get(label, 0.95)
 
 
-def test_a_graph_at_full_effort_is_exact_search(database):
-    graph = Index(database, "graph")
-    vectors = Vectors.open(database.folder, graph.recipe)
-    distances, ids = graph.search(queries(40), 10, graph.recipe.max_nprobe)
-    exact = exact_search(vectors, queries(40), 10, range(len(vectors.embeddings)))
-    np.testing.assert_allclose(distances, exact[0], rtol=1e-4)
-    assert (ids == exact[1]).mean() > 0.99  # but for ties
-
-
 def test_the_graph_of_a_shard_is_faisss(database):
     import faiss
 
@@ -52,7 +36,7 @@ def test_the_graph_of_a_shard_is_faisss(database):
     tiny_database.build_index(database.folder, "one", one)
     vectors = Vectors.open(database.folder, one)
     [(block, ids)] = vectors.blocks(0)
-    plain: Any = faiss.IndexHNSWFlat(DIM, one.m)
+    plain = faiss.IndexHNSWFlat(DIM, one.m)
     plain.hnsw.efConstruction = one.ef_construction
     plain.hnsw.efSearch = 5
     threads = faiss.omp_get_max_threads()
@@ -91,30 +75,6 @@ def test_bytes_of_a_vector_are_what_the_files_have(database, label):
     assert size / len(opened) == pytest.approx(opened.recipe.vector_bytes(DIM), rel=0.15)
 
 
-def test_nothing_is_made_twice_and_effort_is_no_identity(folder, label, recipe):
-    other = recipe.model_copy(update={recipe.NPROBE_KEY or "": 7})
-    assert not index.train(folder, label, other)
-    assert not index.add(folder, label, other, 1)
-    assert not index.merge(folder, label, other)
-    assert not embed.build_embeddings(folder, 0, tiny_database.Choice())
-
-
-def test_a_graph_with_a_changed_byte_is_refused(folder, tmp_path):
-    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
-    path = copy / "indexes" / "graph" / "merged" / "00001-graph.faiss"
-    data = bytearray(path.read_bytes())
-    data[100] ^= 1
-    path.unlink()  # which the shard's own folder may share
-    path.write_bytes(data)
-    with pytest.raises(UserError, match=r"00001-graph\.faiss: .*sha256 differs"):
-        Index(Database(copy), "graph")
-
-
-def test_an_effort_out_of_range_is_told_by_its_name(database):
-    with pytest.raises(UserError, match="ef_search 9999999: must be from 1 to 4096"):
-        Index(database, "graph").search(queries(1), 1, 9_999_999)
-
-
 # --- configuration ---
 
 
@@ -122,32 +82,16 @@ def settings(**recipe):
     return DatabaseSettings.model_validate({"indexes": {"x": recipe}}).indexes["x"]
 
 
-def test_the_type_of_an_entry_chooses_its_recipe():
-    assert settings() == IvfPq()
-    assert settings(type="hnsw", m=4) == Hnsw(m=4)
-    assert DatabaseSettings().indexes == {"ivf": IvfPq()}
-    dumped = DatabaseSettings.model_validate(
-        {"indexes": {"x": {"type": "hnsw", "m": 4}}}
-    ).model_dump()
-    assert DatabaseSettings.model_validate(dumped).indexes["x"] == Hnsw(m=4)
-
-
 @pytest.mark.parametrize(
     ("recipe", "message"),
-    [
-        (
-            {"type": "hsnw"},
-            r"indexes\.x\.type: unknown index type 'hsnw'; did you mean 'hnsw'\? known: .*ivf_pq",
-        ),
-        ({"type": "hnsw", "nlist": 4}, r"indexes\.x\.nlist: unknown key 'nlist'"),
-        ({"efsearch": 4, "type": "hnsw"}, r"indexes\.x\.efsearch: .*did you mean 'ef_search'"),
-        (
-            {"type": "hnsw", "ef_search": 0},
-            r"indexes\.x\.ef_search: must be greater than or equal to 1, not 0",
-        ),
-        ({"type": None}, r"indexes\.x\.type: unknown index type None"),
-        ({"type": "hnsw", "parts": 9}, r"indexes\.x\.parts: 9; the database has 2 shards"),
-    ],
+    cases(r"""
+{type: hsnw} -> indexes\.x\.type: unknown index type 'hsnw'; did you mean 'hnsw'\? known: .*ivf_pq
+{type: hnsw, nlist: 4} -> indexes\.x\.nlist: unknown key 'nlist'
+{efsearch: 4, type: hnsw} -> indexes\.x\.efsearch: .*did you mean 'ef_search'
+{type: hnsw, ef_search: 0} -> indexes\.x\.ef_search: must be greater than or equal to 1, not 0
+{type: null} -> indexes\.x\.type: unknown index type None
+{type: hnsw, parts: 9} -> indexes\.x\.parts: 9; the database has 2 shards
+"""),
 )
 def test_a_recipe_that_its_type_does_not_take_is_refused_at_its_place(recipe, message):
     with pytest.raises(UserError, match=rf"c\.yaml: databases\.d: {message}"):

@@ -11,27 +11,17 @@ import torch
 import tiny_models
 from ragauge.engines.kernels import choice
 from ragauge.engines.kernels.choice import Choice, Operation
-from ragauge.engines.spans import Row
-from ragauge.pipelines.decoding import token_nll
 from ragauge.pipelines.modes._joint import JointDecoder
 from ragauge.pipelines.modes.base import Checkpoint
-from ragauge.pipelines.modes.joint import JointAttention
 from ragauge.pipelines.reader import StateCache
-from ragauge.pipelines.sources import NoNeighbours
 from ragauge.pipelines.windows import Windows
 from retro_parts import logits_of, tokens
 
 IDS = tokens(200, 1)
 DOCUMENTS = [tokens(300, 2), tokens(70, 3), IDS[20:140], tokens(400, 4), tokens(5, 5)]
-MODES = [
-    JointAttention(),
-    JointAttention(reach=0),
-    JointAttention(reach=40),
-    JointAttention(bias=-1.5),
-]
 
 
-def dense_logits(lm, mode, ids, found, windows):
+def dense_logits(lm, ids, found, windows):
     """Logits of the whole sequence in one pass over it and all windows' neighbours, hidden from
     other windows. With ALiBi each neighbour stands behind a copy of the sequence's first token, so
     that no key comes after its query.
@@ -41,13 +31,10 @@ def dense_logits(lm, mode, ids, found, windows):
     owner = [-1] * len(ids)  # of each token: the window that it is a neighbour of
     part = [0] * len(ids)
     for window, texts in enumerate(found):
-        last = 0 if mode.reach is None else max(0, windows.first(window) - mode.reach)
         for text in texts:
             read = [*ids[:1], *text] if alibi else text
             graph.append(
-                SimpleNamespace(
-                    ids=read, positions=[float(p) for p in range(last - len(read), last)]
-                )
+                SimpleNamespace(ids=read, positions=[float(p) for p in range(-len(read), 0)])
             )
             owner += [-3] * alibi + [window] * len(text)
             part += [len(graph)] * len(read)
@@ -59,29 +46,15 @@ def dense_logits(lm, mode, ids, found, windows):
     causal |= (own[None] >= 0) & (own[None] == mine[:, None])
     causal[len(ids) :, 0] = not alibi
     bias = torch.zeros(len(owner), len(owner))
-    bias[: len(ids), len(ids) :] = mode.bias
     return tiny_models.dense(lm, graph, bias, causal)[0][: len(ids)]  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("mode", MODES, ids=str)
 @pytest.mark.parametrize("shape", sorted(tiny_models.SHAPES))
-def test_windows_equal_one_dense_pass(shape, mode):
+def test_windows_equal_one_dense_pass(shape):
     lm = tiny_models.tiny_lm(tiny_models.SHAPES[shape])
     windows = Windows(32)
-    logits, found = logits_of(JointDecoder(lm, mode), IDS, windows, DOCUMENTS)
-    torch.testing.assert_close(
-        logits, dense_logits(lm, mode, IDS, found, windows), atol=2e-4, rtol=1e-4
-    )
-
-
-def test_without_neighbours_it_is_the_decoder():
-    lm = tiny_models.tiny_lm()
-    windows = Windows()
-    plain = lm.extend(
-        lm.new_cache(len(IDS)), [Row(IDS, range(len(IDS)))], stage="prompt", logp=True
-    ).logp[0]
-    nll = token_nll(JointDecoder(lm, JointAttention()).open(len(IDS)), IDS, NoNeighbours(), windows)
-    torch.testing.assert_close(nll, -plain)
+    logits, found = logits_of(JointDecoder(lm), IDS, windows, DOCUMENTS)
+    torch.testing.assert_close(logits, dense_logits(lm, IDS, found, windows), atol=2e-4, rtol=1e-4)
 
 
 def test_a_pipelines_decoder_does_not_switch_onednn_off(monkeypatch):
@@ -108,7 +81,7 @@ def test_a_neighbour_that_was_read_before_is_not_read_again():
     logits = []
     lengths = []
     for keeps in (True, False):
-        reader = JointDecoder(lm, JointAttention()).open(80, 256)
+        reader = JointDecoder(lm).open(80, 256)
         with lm.tracing() as trace, pytest.MonkeyPatch.context() as patch:
             if not keeps:
                 patch.setattr(StateCache, "get", lambda _, keys, make: make(range(len(keys))))
@@ -120,21 +93,3 @@ def test_a_neighbour_that_was_read_before_is_not_read_again():
         lengths.append([call.lengths for call in trace if call.stage == "neighbours"])
     assert lengths == [[(128, 100), (64,)], [(128, 100), (100, 64)]]
     torch.testing.assert_close(*logits, atol=1e-5, rtol=1e-5)
-
-
-def test_what_was_used_last_is_kept():
-    kept = StateCache[str](2)
-    read = []
-
-    def of(keys):
-        def make(places):
-            read.extend(keys[place] for place in places)
-            return [keys[place].upper() for place in places]
-
-        return kept.get(keys, make)
-
-    assert of("abab") == ["A", "B", "A", "B"]
-    assert of("b") + of("cb") == ["B", "C", "B"]
-    assert of("abc") == ["A", "B", "C"]
-    assert read == ["a", "b", "c", "a"]
-    assert of("") == []

@@ -17,7 +17,6 @@ from ragauge.pipelines.decoding import generate
 from ragauge.pipelines.modes._joint import Adapters, JointDecoder
 from ragauge.pipelines.modes._joint_onnx import OnnxJointDecoder
 from ragauge.pipelines.modes.base import Checkpoint
-from ragauge.pipelines.modes.joint import JointAttention
 from ragauge.pipelines.sources import (
     NoNeighbours,
     PrefetchedRetrieval,
@@ -29,7 +28,6 @@ from retro_parts import OF_ALL_LENGTHS as DOCUMENTS
 from retro_parts import ExactRetriever, logits_of, tokens, write_database
 
 IDS = tokens(300, 1)
-PLAIN = JointAttention()
 READING = ("read", "decode", "neighbours", "neighbours_ahead")
 
 
@@ -61,14 +59,13 @@ def lm(folder):
     return opened(folder)
 
 
-def opened(folder, mode=PLAIN, **trained):
-    return OnnxJointDecoder(Checkpoint(exported=folder / "exported", threads=1, **trained), mode)  # type: ignore[arg-type]
+def opened(folder, **trained):
+    return OnnxJointDecoder(Checkpoint(exported=folder / "exported", threads=1, **trained))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("mode", [JointAttention(), JointAttention(40, -1.0)], ids=str)
 @pytest.mark.parametrize("step", [7, 300])
-def test_logits_are_torchs(torch_lm, folder, mode, step):
-    models = opened(folder, mode), JointDecoder(torch_lm, mode)
+def test_logits_are_torchs(torch_lm, folder, step):
+    models = opened(folder), JointDecoder(torch_lm)
     logits = [logits_of(model, IDS, Windows(16), DOCUMENTS, step)[0] for model in models]
     torch.testing.assert_close(*logits, atol=1e-4, rtol=1e-4)
 
@@ -82,10 +79,9 @@ def test_every_family_is_exported(family, layers, tmp_path):
     clip = 0.5 if family == "bloom" else None
     decoder = tiny_models.tiny_lm(replace(shape, qkv_clip=clip, **cut))
     export_decoder(decoder.decoder, tmp_path / "decoder.onnx")
-    mode = JointAttention(40)
     models = (
-        OnnxJointDecoder(Checkpoint(exported=tmp_path, threads=1), mode),
-        JointDecoder(decoder, mode),
+        OnnxJointDecoder(Checkpoint(exported=tmp_path, threads=1)),
+        JointDecoder(decoder),
     )
     logits = [logits_of(model, IDS[:120], Windows(16), DOCUMENTS)[0] for model in models]
     torch.testing.assert_close(*logits, atol=1e-4, rtol=1e-4)
@@ -103,7 +99,7 @@ def test_generation_gives_the_same_tokens_and_trace(torch_lm, lm):
         ),
     ):
         found = []
-        plain = JointDecoder(torch_lm, JointAttention())
+        plain = JointDecoder(torch_lm)
         for traced, reader in ((lm, lm.open(160, 256)), (torch_lm, plain.open(160, 256))):
             source = make(reader)
             with traced.tracing() as trace:  # type: ignore[attr-defined]
@@ -162,7 +158,7 @@ def test_what_cannot_be_done_is_said(lm, tmp_path):
     with pytest.raises(UserError, match="requires a decoder in float32"):
         export_decoder(half, tmp_path / "x.onnx")
     with pytest.raises(UserError, match="no such file"):
-        OnnxJointDecoder(Checkpoint(exported=tmp_path), JointAttention())
+        OnnxJointDecoder(Checkpoint(exported=tmp_path))
     (tmp_path / "decoder.onnx").write_bytes(b"not a graph")
     with pytest.raises(UserError, match="ONNX Runtime cannot read it"):
-        OnnxJointDecoder(Checkpoint(exported=tmp_path), JointAttention())
+        OnnxJointDecoder(Checkpoint(exported=tmp_path))

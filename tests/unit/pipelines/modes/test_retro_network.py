@@ -6,33 +6,14 @@ from safetensors.torch import save_file
 
 from ragauge.errors import UserError
 from ragauge.pipelines.modes._retro import load_weights, random_network
-from ragauge.pipelines.modes._retro_network import RelativeBias
 from ragauge.pipelines.sizes import PAPER, Sizes
-from retro_parts import TINY, tokens
-
-IDS = tokens(220, 1)
+from retro_parts import TINY
 
 
 def test_the_papers_sizes_have_633_million_weights():
     model = random_network(PAPER, device="meta")
     assert round(sum(parameter.numel() for parameter in model.parameters()) / 1e6) == 633
     assert all(parameter.is_meta for parameter in model.parameters())
-
-
-@pytest.mark.parametrize(
-    ("count", "bidirectional", "expected"),
-    [
-        (2, True, [[0, 1, 1], [0, 0, 1], [0, 0, 0]]),
-        (3, True, [[1, 2, 2], [0, 1, 2], [0, 0, 1]]),
-        (2, False, [[1, 1, 1], [0, 1, 1], [0, 0, 1]]),
-        (3, False, [[2, 2, 2], [1, 2, 2], [0, 1, 2]]),
-    ],
-)
-def test_each_distance_has_its_bias_up_to_a_bound(count, bidirectional, expected):
-    bias = RelativeBias(1, count, bidirectional)
-    places = torch.arange(3)
-    bias.table.weight.data = torch.arange(float(count))[:, None]
-    assert bias(places, places)[0].tolist() == expected
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".pt"])

@@ -69,18 +69,6 @@ def test_logits_are_torchs(lm, torch_lm, windows, step):
     torch.testing.assert_close(*logits, atol=1e-4, rtol=1e-4)
 
 
-def test_neighbours_that_are_gone_are_not_attended_to(lm, torch_lm):
-    logits = []
-    for model in (lm, torch_lm):
-        reader = model.open(100)
-        reader.read(IDS[:64])
-        reader.attach([DOCUMENTS[0][:128], DOCUMENTS[1][:6]])
-        reader.read(IDS[64:70])
-        reader.attach([])
-        logits.append(reader.read(IDS[70:90]))
-    torch.testing.assert_close(*logits, atol=1e-4, rtol=1e-4)
-
-
 @pytest.mark.parametrize("asks", [False, True])
 def test_generation_gives_the_same_tokens_and_trace(lm, torch_lm, asks):
     windows = Windows(16, stale=True)

@@ -21,7 +21,6 @@ from ragauge.pipelines.database import embed
 from ragauge.pipelines.database.coder import Coder
 from ragauge.pipelines.database.database import Database
 from ragauge.pipelines.database.vectors import Vectors
-from ragauge.pipelines.retrieval import index
 from ragauge.pipelines.retrieval.index import Index
 from ragauge.pipelines.retrieval.recall import exact_search, exact_search_within, recall
 from ragauge.pipelines.retrieval.retriever import LinearTime, Neighbours, Query
@@ -54,21 +53,6 @@ def test_exact_search_is_the_sorted_list_of_all_distances(folder, metric):
         np.take_along_axis(distances, ids, 1), np.sort(distances, axis=1), atol=1e-5
     )
     assert (np.sort(ids) == np.arange(len(own))).all(), "every vector once"
-
-
-def test_the_index_on_disk_equals_one_in_memory(folder):
-    import faiss
-
-    vectors = Vectors.open(folder, INDEX)
-    memory = faiss.read_index(str(index.index_folder(folder, "ivf") / "trained" / "trained.faiss"))
-    for shard in range(3):
-        for block, ids in vectors.blocks(shard):
-            memory.add_with_ids(block, ids)
-    for nprobe in (1, 3, 8):
-        expected = memory.search(queries(), 5, params=faiss.SearchParametersIVF(nprobe=nprobe))
-        found = Index(vectors.database, "ivf").search(queries(), 5, nprobe)
-        np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
-        np.testing.assert_array_equal(found[1], expected[1])
 
 
 @pytest.mark.parametrize(("metric", "threads"), [("l2", 1), ("inner_product", 2)])
@@ -210,34 +194,6 @@ def test_tokens_and_their_text_are_one_query_and_a_batch_is_its_queries(
     assert retriever.search([]) == []
 
 
-def test_text_has_the_prompt_of_queries_and_tokens_that_of_passages(retriever, monkeypatch):
-    encoded = dict[str, bool]()
-    encode = CountEncoder.encode
-
-    def recorded(self, texts, *, query=False):
-        encoded.update(dict.fromkeys(texts, query))
-        return encode(self, texts)
-
-    monkeypatch.setattr(CountEncoder, "encode", recorded)
-    tokens = retriever.database.tokens(np.array([4]))[0].tolist()
-    retriever.search([Query(text="a"), Query(tokens=tokens), Query(text="b")])
-    assert encoded == {
-        "a": True,
-        "b": True,
-        retriever.database.tokenizer.decode(tokens): False,
-    }
-
-
-def test_fewer_neighbours_than_asked_for_are_marked(retriever):
-    [found] = retriever.search([Query(text="some words", k=2000, nprobe=1)])
-    none = found.ids < 0
-    assert none.any()
-    assert np.isinf(found.distances[none]).all()
-    assert not found.tokens[none].any()
-    assert not found.lengths[none].any()
-    assert (found.documents[none] == -1).all()
-
-
 def test_a_budget_takes_the_largest_nprobe_that_fits(retriever):
     with pytest.raises(UserError, match="budget_s requires a retriever whose latency was measured"):
         retriever.search([Query(text="a", budget_s=1.0)])
@@ -276,7 +232,7 @@ def test_a_killed_embedding_goes_on_within_its_shard(folder, tmp_path, monkeypat
     monkeypatch.setattr(embed, "BLOCK_CHUNKS", 32)
     embed.build_embeddings(undisturbed, 1, tiny_database.Choice())
     whole = undisturbed / "embeddings/00001/vectors.bin"
-    encoded = list[int]()
+    encoded = []
     encode = CountEncoder.encode
 
     def counted(encoder, texts):
@@ -297,7 +253,7 @@ def test_a_killed_embedding_goes_on_within_its_shard(folder, tmp_path, monkeypat
     stale = partial.with_name(".00001.of-another-encoder.partial")
     stale.write_bytes(b"other vectors")
     blocks = -(-len(np.fromfile(whole, np.float16)) // DIM // 32)
-    asked = list[int]()
+    asked = []
     monkeypatch.setattr(
         CountEncoder, "encode", lambda self, texts: asked.append(len(texts)) or encode(self, texts)
     )
@@ -394,7 +350,7 @@ def test_recall_within_some_shards_counts_their_chunks_alone(folder):
 
 
 def test_a_gpu_embeds_chunks_by_torch_in_half_precision(monkeypatch, tmp_path):
-    made = list[embed.EncoderChoice]()
+    made = []
     monkeypatch.setattr(
         embed, "build_embeddings", lambda folder, shard, choice: made.append(choice) or True
     )

@@ -31,12 +31,6 @@ def test_a_database_by_hand(small):
     assert sizes.index_mb(database, "filled") == 72
 
 
-def test_held_out_texts_are_those_of_the_database_and_of_its_evaluation_sets(small):
-    sets = {"wikipedia": {"part": "all", "limit": 30}}
-    made = sizes.size(settings(evaluation="documents", evaluation_share=0.1, evaluation_sets=sets))
-    assert made.held_out == pytest.approx(100 + 30)
-
-
 def test_the_first_documents_are_a_part_of_the_corpus(small):
     part, complete = (sizes.size(settings(**limit)) for limit in ({"limit": 100}, {}))
     assert part.chunks == pytest.approx(complete.chunks / 10)

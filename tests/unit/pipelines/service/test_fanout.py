@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import service_parts as parts
-from ragauge.pipelines.retrieval.retriever import Neighbours, Query
+from ragauge.pipelines.retrieval.retriever import Neighbours
 from ragauge.pipelines.service.client import Client, RetrievalError
 from ragauge.pipelines.service.fanout import Fanout, merge
 
@@ -30,19 +30,6 @@ def clients():
         yield [
             stack.enter_context(Client(stack.enter_context(server).address)) for server in servers
         ]
-
-
-def test_the_answer_of_the_parts_is_that_of_one_index(clients):
-    queries = [*parts.queries(24), Query(text="rare", k=100, nprobe=1)]
-    expected = parts.Toy().search(queries)
-    assert any(
-        len(set(results.distances.tolist())) < len(results.distances) for results in expected
-    ), "needs ties"
-    parts.assert_same(Fanout(clients).search(queries), expected)
-    parts.assert_same(Fanout(clients[::-1]).search(queries), expected)
-    assert all(
-        type(results) is Neighbours for results in Fanout(clients, partial=True).search(queries[:3])
-    )
 
 
 @settings(max_examples=50, deadline=None)

@@ -3,7 +3,6 @@ configuration may say of it.
 """
 
 import os
-import socket
 import time
 from types import SimpleNamespace
 
@@ -34,11 +33,6 @@ def test_a_client_waits_until_a_server_answers_there(tmp_path):
     with parts.server(parts.Toy()) as server:
         jobs.write_address(path, server.address)
         assert jobs.wait_for_server(path, limit_s=30) == server.address
-
-
-def test_an_address_on_all_of_a_machines_is_told_by_its_name(tmp_path):
-    jobs.write_address(tmp_path / "address", "0.0.0.0:4321")
-    assert (tmp_path / "address").read_text() == f"{socket.gethostname()}:4321\n"
 
 
 def test_a_server_that_failed_or_never_comes_is_not_awaited_for_ever(tmp_path, monkeypatch):

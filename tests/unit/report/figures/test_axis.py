@@ -4,7 +4,6 @@ import pytest
 from matplotlib.figure import Figure
 
 from ragauge.report.figures import axis
-from ragauge.report.figures.writing import number
 
 
 def test_large_and_small_numbers_have_a_digit_before_their_exponent():
@@ -26,14 +25,6 @@ def test_a_base_2_axis_leaves_the_other_axis_linear(which):
     scaled, other = (ax.xaxis, ax.yaxis) if which == "x" else (ax.yaxis, ax.xaxis)
     assert [text.get_text() for text in scaled.get_ticklabels()] == ["1", "2", "4"]
     assert (scaled.get_scale(), other.get_scale()) == ("log", "linear")
-
-
-def test_numbers_of_tables_have_no_exponent_below_a_million():
-    assert [number(value, "latency_ms") for value in (999.4, 999.7, 12345.6)] == [
-        "999",
-        "1000",
-        "12346",
-    ]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ why.
 
 import json
 import math
-import re
 
 import pytest
 
@@ -13,7 +12,8 @@ from ragauge import registry
 from ragauge.errors import UserError
 from ragauge.report.figures.writing import markdown
 from synthetic_cfic import DOCUMENT, TOKENS, write, write_documents, write_judgements, write_latency
-from synthetic_run import MODEL, write_variant
+from synthetic_run import MODEL
+from tables import rows
 
 ITEMS = [name for name in registry.names("item") if name.startswith("cfic_")]
 RIGHT = [True, True, False, True]
@@ -107,26 +107,27 @@ STAGES = {
     "free": {"query": 0.1, "decode": 2.9, "prompt": 5.0},
 }
 MS = "decoding_latency_ms"
-FREE = "without_decoding_strategies"
 # item, keys of a row, what stands in it; times are 1, 1.1 and 1.2 times those of STAGES
-CELLS: list[tuple[str, dict[str, str], dict[str, float | str]]] = [
-    ("cfic_table_3", {"method": "cfic", "quantity": "f1"}, {"measured": 0.75, "variant": "cfic"}),
-    ("cfic_table_3", {"method": "bm25", "quantity": "f1"}, {"measured": 0.25}),
-    (
-        "cfic_table_3",
-        {"method": "free_extraction", "quantity": "f1_cfic_gain"},
-        {"measured": 0.5, "n": 4},
-    ),
-    ("cfic_table_3", {"method": "cfic", "quantity": "gold_section_recall"}, {"measured": 0.75}),
-    ("cfic_table_3", {"method": "cfic", "quantity": "evidence_tokens"}, {"measured": 11.5}),
-    ("cfic_table_6", {"system": "cfic", "quantity": MS}, {"measured": 660, "low": 630}),
-    ("cfic_table_6", {"system": "cfic_prefix_stage", "quantity": MS}, {"measured": 220}),
-    ("cfic_table_6", {"system": FREE, "quantity": MS}, {"measured": 3300}),
-    ("cfic_table_6", {"quantity": "measured_speedup_cpu"}, {"measured": 5}),
-    ("cfic_table_6", {"system": "cfic", "quantity": "prefix_steps"}, {"measured": 3}),
-    ("cfic_table_6", {"system": "cfic", "quantity": "output_tokens"}, {"measured": 11.5}),
-    ("cfic_table_6", {"system": "cfic", "quantity": "input_tokens"}, {"measured": TOKENS + 1.5}),
-]
+CELLS = rows("""
+cfic_table_3, {method: cfic, quantity: f1}, {measured: 0.75, variant: cfic}
+cfic_table_3, {method: bm25, quantity: f1}, {measured: 0.25}
+cfic_table_3, {method: free_extraction, quantity: f1_cfic_gain}, {measured: 0.5, n: 4}
+cfic_table_3, {method: cfic, quantity: gold_section_recall}, {measured: 0.75}
+cfic_table_3, {method: cfic, quantity: evidence_tokens}, {measured: 11.5}
+cfic_table_6, {system: cfic, quantity: decoding_latency_ms}, {measured: 660, low: 630}
+cfic_table_6, {system: cfic_prefix_stage, quantity: decoding_latency_ms}, {measured: 220}
+cfic_table_6, {system: without_decoding_strategies, quantity: decoding_latency_ms}, {measured: 3300}
+cfic_table_6, {quantity: measured_speedup_cpu}, {measured: 5}
+cfic_table_6, {system: cfic, quantity: prefix_steps}, {measured: 3}
+cfic_table_6, {system: cfic, quantity: output_tokens}, {measured: 11.5}
+""")
+CELLS.append(
+    [
+        "cfic_table_6",
+        {"system": "cfic", "quantity": "input_tokens"},
+        {"measured": TOKENS + 1.5},
+    ]
+)
 
 
 def test_cells_of_methods_and_of_times_by_hand(small):
@@ -236,7 +237,7 @@ def test_table_4_takes_a_fine_tuned_models_base_for_the_row_without_it(tmp_path,
     [
         ("llama-2-7b-chat", "cfic_7b"),
         ("hf:Yukang/LongAlpaca-7B", "cfic_7b"),
-        ("llama-2-7b", "pair"),
+        ("llama-2-7b", "tuned"),
     ],
 )
 def test_table_3s_cfic_is_tuned_from_either_base_of_the_paper(tmp_path, base, finder):
@@ -256,27 +257,6 @@ def test_table_3s_cfic_is_tuned_from_either_base_of_the_paper(tmp_path, base, fi
     )
 
 
-def test_missing_variants_of_the_configuration_say_why(tmp_path):
-    path = write(tmp_path, "cfic", "cfic", [True])
-    (path.parent / "cfic_no_skip.jsonl.partial").write_text("{}\n")
-    found = table("cfic_table_4", tmp_path, CONFIG)
-    keys = {"dataset": "wiki_long", "model": MODEL, "quantity": "f1"}
-    assert (
-        line(found, setting="without_skip", **keys)["note"]
-        == "not run: unfinished for variant cfic_no_skip"
-    )
-    assert (
-        line(found, setting="full_article", **keys)["note"]
-        == "not run: no records for variant full_article"
-    )
-
-
-def test_another_k_and_d_than_the_papers_is_said(tmp_path):
-    write(tmp_path, "mine", "cfic", [True], top_k=2, d=64)
-    f1 = line(table("cfic_table_3", tmp_path), method="cfic", quantity="f1", model=MODEL)
-    assert (f1["variant"], f1["note"]) == ("mine", "k=2, d=64")
-
-
 def test_table_6_shows_the_published_k_where_others_were_timed_too_and_nothing_was_answered(
     tmp_path,
 ):
@@ -294,20 +274,6 @@ def test_table_6_shows_the_published_k_where_others_were_timed_too_and_nothing_w
         "quantity": "decoding_latency_ms",
     }
     assert line(table("cfic_table_6", tmp_path, config), **keys)["variant"] == "cfic"
-
-
-def test_times_are_those_of_the_latency_rule_or_none(small):
-    keys = {
-        "system": "cfic",
-        "quantity": "decoding_latency_ms",
-        "model": MODEL,
-        "dataset": "wiki_long",
-    }
-    untimed = line(table("cfic_table_6", small), **keys)
-    assert math.isnan(untimed["measured"])
-    write_latency(small, STAGES, refused="others kept the machine busy")
-    refused = line(table("cfic_table_6", small), **keys)
-    assert refused["note"] == "timing refused: others kept the machine busy"
 
 
 def test_table_7_counts_pieces_that_stand_in_the_document(small):
@@ -403,37 +369,6 @@ def test_table_8_and_figure_3_take_one_parameter_each(small):
     assert (best["measured"], best["note"]) == (32, "the best of 32, 256 on these questions")
 
 
-def test_table_5_shows_the_first_question_that_every_system_answered(tmp_path):
-    write(tmp_path, "cfic", "cfic", [None, True, False])
-    write(tmp_path, "cfic_k1", "cfic", [True, True, True], top_k=1)
-    write(tmp_path, "free", "free_extraction", [True, False, True])
-    write(tmp_path, "bm25", "chunks", [None] * 3, ranker="bm25")
-    found = table("cfic_table_5", tmp_path)
-    assert list(found["system"]) == ["cfic", "free_extraction"]
-    assert set(found["key"]) == {"q1"}
-    mine = line(found, system="cfic")
-    free = line(found, system="free_extraction")
-    assert (mine["variant"], mine["measured"], mine["answer"]) == ("cfic", 1.0, "1821")
-    assert mine["evidence"] == DOCUMENT[26:54]
-    assert (free["measured"], free["reference"], free["question"]) == (0.0, "1821", "When?")
-    assert registry.module("item", "cfic_table_5").draw(found)
-
-
-def test_table_5_shortens_evidence_and_is_silent_without_a_common_question(tmp_path):
-    long = tmp_path / "long"
-    for name, method in (("cfic", "cfic"), ("free", "free_extraction")):
-        path = write(long, name, method, [True])
-        record = json.loads(path.read_text())
-        record["evidence"][0]["text"] = "begins " + "a " * 400 + "ends"
-        path.write_text(json.dumps(record) + "\n")
-    for evidence in table("cfic_table_5", long)["evidence"]:
-        assert len(evidence) <= registry.module("item", "cfic_table_5").SHOWN
-        assert re.fullmatch(r"begins a a.* \[\.\.\.\] .*a a ends", evidence)
-    write(tmp_path, "cfic", "cfic", [None, True])
-    write(tmp_path, "free", "free_extraction", [True, None])
-    assert table("cfic_table_5", tmp_path).empty
-
-
 def test_table_8_gives_a_pair_the_times_of_its_finder(small):
     config = CONFIG | {
         "models": {MODEL: {}, "pair": {"source": MODEL, "finder": MODEL}},
@@ -448,16 +383,6 @@ def test_table_8_gives_a_pair_the_times_of_its_finder(small):
         )
         assert mine["measured"] == finders["measured"] > 0
         assert f"of its finder, {MODEL}" in mine["note"]
-
-
-def test_items_of_cfic_show_long_documents_alone_and_those_of_superposition_short_ones(
-    small,
-):
-    write_latency(small, STAGES)
-    items = [name for name in registry.names("item") if name.startswith("superposition_")]
-    assert all(MODEL not in set(table(item, small)["model"]) for item in items)
-    write_variant(small / "short", "naive", "naive", [True], dataset="nq_open")
-    assert all(MODEL not in set(table(item, small / "short")["model"]) for item in ITEMS)
 
 
 @pytest.mark.parametrize("item", ITEMS)

@@ -4,7 +4,6 @@ says why.
 
 import json
 import math
-from typing import Any
 
 import pytest
 
@@ -14,6 +13,7 @@ from ragauge.config.loading import parse
 from ragauge.errors import UserError
 from ragauge.report.figures.footer import footer
 from ragauge.report.page.problems import problems
+from ragauge.results import sequences
 from ragauge.results.provenance import describe
 from ragauge.results.runs import Runs, unconfigured
 from ragauge.results.sequences import AGAINST_NONE
@@ -31,7 +31,7 @@ from synthetic_piperag import (
 from synthetic_run import MODEL
 
 ITEMS = [name for name in registry.names("item") if name.startswith("piperag_")]
-CONFIG: dict[str, Any] = {
+CONFIG = {
     "run": "t",
     "models": {MODEL: {}},
     "datasets": {"wiki_single": {}},
@@ -46,7 +46,7 @@ CONFIG: dict[str, Any] = {
     },
 }
 NATS = [3.0, 3.2, 3.4]
-FILLED: dict[str, Any] = {"index": "filled", "vectors": 10**6, "recipe": {"filled": 10**6}}
+FILLED = {"index": "filled", "vectors": 10**6, "recipe": {"filled": 10**6}}
 
 
 def runs(folder, config=None):
@@ -118,6 +118,27 @@ def test_the_control_is_paired_and_says_whether_it_passes(small):
     assert pipe["note"].endswith("random neighbours every 64 tokens")
 
 
+def test_figure_6_draws_changes_from_no_retrieval_of_the_paper_as_well(small):
+    rows = table("piperag_figure_6", small)
+    figure = registry.module("item", "piperag_figure_6").draw(rows)
+    measured = line(rows, variant="pipe + pipe_t", quantity="perplexity", model=MODEL)["measured"]
+    base = line(rows, variant="none + none_t", quantity="perplexity", model=MODEL)["measured"]
+    change = 100 * (measured / base - 1)
+    of_paper = rows[(rows["quantity"] == "perplexity") & rows["published"].notna()]
+    by_method = of_paper[of_paper["dataset"] == "c4"].set_index("method")["published"]
+    paper = 100 * (by_method["piperag"] / by_method["no_retrieval"] - 1)
+    drawn = [
+        float(x)
+        for ax in figure.axes
+        for drawn_line in ax.lines
+        for x in drawn_line.get_xdata()
+        if drawn_line.get_marker() != "None"
+    ]
+    assert any(x == pytest.approx(change) for x in drawn)
+    assert any(x == pytest.approx(paper) for x in drawn)
+    assert all(ax.get_ylim()[0] <= 0 for ax in figure.axes if ax.get_visible())
+
+
 def test_the_claims_take_the_luckiest_pair_and_name_it(small):
     rows = table("piperag_figure_6", small)
     speedup = line(rows, quantity="speedup_at_no_higher_perplexity", model=MODEL)
@@ -174,7 +195,7 @@ def test_table_1_takes_the_best_s3_and_the_retro_just_worse_and_slower(tmp_path)
     write(tmp_path, "none", "no_retrieval", [3.4, 3.4])
     write(tmp_path, "none_t", "no_retrieval", [3.0], task="generate")
     for interval, nats in ((32, 3.14), (64, 3.2)):
-        options: dict[str, Any] = {"interval": interval}
+        options = {"interval": interval}
         write(tmp_path, f"pipe_{interval}", "piperag", [nats, nats], nprobe=8, **options)
         write(
             tmp_path, f"s3_{interval}", "piperag", [3.5], task="generate", nprobe="hide", **options
@@ -195,7 +216,7 @@ def test_perplexities_of_the_papers_model_stand_beside_the_papers(tmp_path):
     """Its seconds, of another machine, stay in rows of the paper's, and so do perplexities of
     another scoring.
     """
-    own: dict[str, Any] = {"mode": "retro", "engine": "onnx", "evaluation": "c4_t5", "tokens": 1024}
+    own = {"mode": "retro", "engine": "onnx", "evaluation": "c4_t5", "tokens": 1024}
     for schedule, nats in (("no_retrieval", 3.2), ("retro", 3.0)):
         write(tmp_path, schedule, schedule, [nats, nats], source="retro", **own)
         write(tmp_path, f"{schedule}_t", schedule, [9.0], task="generate", source="retro", **own)
@@ -221,28 +242,6 @@ def test_perplexities_of_the_papers_model_stand_beside_the_papers(tmp_path):
         line(other, dataset="c4", method="retro", quantity="perplexity")["status"]
         == "published_only"
     )
-
-
-def test_a_model_that_is_read_by_its_own_form_alone_has_its_rows(tmp_path):
-    """RETRO's form and engine are in every pipeline of it: they are no option that the claims leave
-    out.
-    """
-    for task, values in (("perplexity", [3.2, 3.2]), ("generate", [8.0])):
-        write(tmp_path, f"none_{task}", "no_retrieval", values, task=task, engine="onnx")
-        for schedule, better in (("retro", 0.0), ("piperag", 0.1)):
-            own = {"task": task, "mode": "retro", "engine": "onnx", "nprobe": 8}
-            write(
-                tmp_path,
-                f"{schedule}_{task}",
-                schedule,
-                [value - better for value in values],
-                **own,
-            )
-    rows = table("piperag_table_1", tmp_path)
-    assert {"no_retrieval", "retro"} <= set(rows[rows["model"] == MODEL]["method"])
-    claims = table("piperag_figure_6", tmp_path)
-    speedup = line(claims, quantity="speedup_at_no_higher_perplexity", model=MODEL)
-    assert speedup["measured"] == pytest.approx(8.0 / 7.9)
 
 
 def test_figure_7_is_a_fold_over_the_trace(small):
@@ -449,18 +448,6 @@ def test_a_single_sequence_has_no_interval(item, tmp_path):
     assert shown(item, rows)
 
 
-@pytest.mark.parametrize("item", [name for name in ITEMS if name != "piperag_table_2"])
-def test_pipelines_without_records_measure_nothing(item, tmp_path):
-    for task in ("perplexity", "generate"):
-        write(tmp_path, task, "piperag", [], task=task, nprobe=8)
-    rows = table(item, tmp_path)
-    counted = rows[rows["measured"].notna()]["quantity"]
-    assert set(counted) <= {"interval_tokens", "nprobe_lists", "database_chunks"}, (
-        "what the settings say"
-    )
-    assert shown(item, rows)
-
-
 def specified(**changes):
     """What changes a pipeline's specification in its metadata."""
 
@@ -516,17 +503,6 @@ def test_a_damaged_file_is_named(file, change, message, tmp_path):
         table("piperag_table_2" if file == STALENESS else "piperag_figure_6", tmp_path, CONFIG)
 
 
-def test_what_asks_no_index_stands_in_the_panel_of_each_index(small):
-    write(small, "filled_t", "retro", [9.0], task="generate", **FILLED)
-    points = registry.module("item", "piperag_figure_6").draw.points(
-        table("piperag_figure_6", small)
-    )
-    shown = [
-        p.panel.splitlines()[1:] for p in points if p.look == "no_retrieval" and not p.published
-    ]
-    assert sorted(shown) == [[DATABASE], [DATABASE, "index filled to 1,000,000"]]
-
-
 def test_footer_and_provenance_say_what_was_run_where(small):
     text = footer(runs(small), table("piperag_figure_6", small))
     assert f"perplexity: 3 sequences of {TOKENS} tokens held out of {DATABASE}" in text
@@ -544,42 +520,36 @@ def test_footer_and_provenance_say_what_was_run_where(small):
 
 
 def test_systems_differ_by_what_their_settings_say(tmp_path):
-    trained: dict[str, Any] = {"adapters_sha256": "0" * 64, "retrofit_minutes": 5.0}
-    cases: dict[str, tuple[str, dict[str, Any]]] = {
+    trained = {"adapters_sha256": "0" * 64, "retrofit_minutes": 5.0}
+    cases = {
         "": ("retro", {}),
         "own article passed over": ("retro", {"exclude": "article"}),
-        "last 64 characters": ("retro", {"characters": 64}),
         "trained 5 minutes": ("retro", trained),
         "ONNX Runtime": ("retro", {"engine": "onnx"}),
         "cross-attention, trained 5 minutes": ("retro", {"mode": "cross_attention", **trained}),
         "neighbours not read ahead": ("piperag", {"read_ahead": False}),
-        "neighbours encoded in every window": ("retrieve_once", {"encoding": "every_window"}),
-        "reach 8, bias 0.5": ("piperag", {"reach": 8, "bias": 0.5}),
     }
     for place, (schedule, options) in enumerate(cases.values()):
         write(tmp_path, f"p{place}", schedule, NATS, **options)
-    write(tmp_path, "none", "no_retrieval", NATS, bias=0.5, exclude="article")
+    write(tmp_path, "none", "no_retrieval", NATS, neighbours=3, exclude="article")
     options_of = {
         p.name: str(system.options) for system in systems(runs(tmp_path)) for p in system.members
     }
     assert options_of == {f"p{place}": label for place, label in enumerate(cases)} | {"none": ""}
 
 
-def test_systems_differ_by_the_size_of_their_index_and_search_with_the_effort_of_its_type(
+def test_one_retrieval_has_the_perplexity_of_the_released_scoring_and_the_time_of_the_client(
     tmp_path,
 ):
-    write(
-        tmp_path,
-        "graph",
-        "retro",
-        NATS,
-        index="graph",
-        recipe={"type": "hnsw", "ef_search": 24, "nprobe": None},
-    )
-    write(tmp_path, "text", "retro", NATS)
-    write(tmp_path, "filled", "retro", NATS, recipe={"filled": 10**6, "nprobe": 8})
-    rows = {str(system.index): system.nprobe for system in systems(runs(tmp_path))}
-    assert rows == {"graph": 24, "ivf": 8, "ivf (filled: 1,000,000)": 8}
+    write(tmp_path, "scored", "retrieve_once", NATS, encoding="every_window")
+    write(tmp_path, "timed", "retrieve_once", [2.0], task="generate")
+    [system] = systems(runs(tmp_path))
+    assert (system.scored.name, system.timed.name) == ("scored", "timed")
+    assert "encoded in every window" in sequences.perplexity(runs(tmp_path), system).note
+    write(tmp_path, "client", "retrieve_once", NATS)
+    [system] = systems(runs(tmp_path))
+    note = sequences.perplexity(runs(tmp_path), system).note
+    assert "of other encoding" in note
 
 
 def test_a_second_pipeline_of_a_system_and_task_is_noted(small):

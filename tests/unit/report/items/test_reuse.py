@@ -1,17 +1,18 @@
 """The items on reuse of keys and values, from invented records."""
 
-import json
 import math
 
+import pandas
 import pytest
 
+from ragauge.config.reads import VariantJob
 from ragauge.report.figures import Axis, Lines
 from ragauge.report.items.reuse import frontier, length
 from ragauge.report.items.reuse import table as reuse_table
 from ragauge.report.items.reuse._family import AT_FLOOR
 from ragauge.results import states
 from ragauge.results.runs import Runs
-from synthetic_run import write_latency, write_states, write_variant
+from synthetic_run import MODEL, write_latency, write_states, write_variant
 
 RIGHT = [True] * 12
 HALF = [True, False] * 6
@@ -40,10 +41,7 @@ def small(tmp_path):
 
 
 def values(table, quantity):
-    found: dict[str, float] = (
-        table[table["quantity"] == quantity].set_index("variant")["measured"].to_dict()
-    )
-    return found
+    return table[table["quantity"] == quantity].set_index("variant")["measured"].to_dict()
 
 
 def measured(folder):
@@ -72,12 +70,35 @@ def test_a_curve_connects_variants_that_differ_in_the_knob_alone(small):
     assert {"0.16", "0.5"} <= set(shown(figure).split())
 
 
-def test_seconds_of_two_machines_are_compared_with_a_note(small):
-    meta = next(small.rglob("sp.meta.json"))
-    meta.write_text(meta.read_text().replace("Invented CPU", "Another CPU"))
-    notes = measured(small).query("quantity == 'first_token_speedup'").set_index("variant")["note"]
-    assert "on two machines: Invented CPU, 2 threads and Another CPU, 2 threads" in notes["sp"]
-    assert "machines" not in notes["r0.5"]
+@pytest.mark.parametrize("option", [{"spacing": "corpus"}, {"positions": "left_aligned"}])
+def test_superposition_stands_in_the_table_with_each_way_of_placing_documents(small, option):
+    write_variant(small, "placed", "superposition", RIGHT, params=option, first_token_s=0.8)
+    write_variant(small, "soft", "superposition", RIGHT, params={"path_temperature": 1.0})
+    runs = Runs(small)
+    assert "placed" in values(reuse_table.table(runs), "quality")
+    assert "placed" in values(frontier.table(runs), "quality")
+    assert "soft" not in values(reuse_table.table(runs), "quality")
+    jobs = [
+        VariantJob(
+            "nq_open", MODEL, name, "superposition", {"top_k": 1, **changed}, changed, "single_hop"
+        )
+        for name, changed in (("placed", option), ("soft", {"path_temperature": 1.0}))
+    ]
+    for item in (reuse_table, frontier):
+        assert [job.variant for job in item.READS.select(jobs)] == ["placed"]
+
+
+def test_quality_is_drawn_once_and_speedups_in_each_state(small):
+    table = reuse_table.table(Runs(small))
+    other = table.assign(state="set", measured=table["measured"].where(table["variant"] == "sp"))
+    figure = reuse_table.draw(pandas.concat([table, other], ignore_index=True))
+    blocks = {}
+    for ax in figure.axes:
+        title = ax.get_title(loc="left")
+        names = [label.get_text() for label in ax.get_yticklabels() if label.get_text()]
+        blocks |= {title: names} if title.startswith("measured") else {}
+    assert {"r0.16", "r0.5", "naive", "sp"} <= set(next(iter(blocks.values())))
+    assert [names for title, names in blocks.items() if "exactly" in title] == [["sp"]]
 
 
 def test_who_is_not_as_soon_and_as_good_is_off_the_frontier(small):
@@ -150,6 +171,16 @@ def test_seconds_are_the_protocols_where_it_timed_every_variant_of_the_table(sma
     assert values(measured(small), "first_token_speedup")["sp"] == 8
 
 
+def test_what_was_answered_side_by_side_and_not_timed_leaves_the_protocol_to_the_others(small):
+    timed = {"naive": [6.0, 6.0], "r0.16": [2.0, 2.0], "r0.5": [3.0, 3.0], "sp": [1.0, 1.0]}
+    write_latency(small, timed)
+    write_variant(small, "untimed", "naive_reuse", RIGHT, first_token_s=None)
+    table = measured(small)
+    found = values(table[table["state"] == "documents"], "first_token_speedup")
+    assert (found["r0.16"], found["r0.5"]) == (3, 2)
+    assert math.isnan(found["untimed"])
+
+
 def test_a_row_is_in_one_state_with_what_it_took_to_be_in_it(small):
     totals = {
         "naive": {"nothing": [6.0] * 2, "set": [2.0] * 2},
@@ -177,23 +208,6 @@ def test_a_row_is_in_one_state_with_what_it_took_to_be_in_it(small):
         "each document read",
         "exactly this list read",
     ]
-
-
-def test_seconds_of_what_was_prepared_side_by_side_are_those_of_its_calls(small):
-    """Where a batch of questions was answered there is no `offline_s`."""
-    calls = [{**call, "seconds": 3.0} for call in OFFLINE]
-    write_variant(small, "blend", "cache_blend", HALF, trace=calls, batch=8)
-    assert values(measured(small), "preparation_s")["blend"] == 3
-    calls.append({**calls[0], "seconds": None})
-    write_variant(small, "blend", "cache_blend", HALF, trace=calls, batch=8)
-    assert "blend" not in values(measured(small), "preparation_s")
-
-
-def test_without_a_curve_the_frontier_is_empty(tmp_path):
-    write_variant(tmp_path, "naive", "naive", RIGHT, first_token_s=1.0)
-    table = frontier.table(Runs(tmp_path))
-    assert table.empty
-    assert "Nothing to draw yet" in shown(frontier.draw(table))
 
 
 def of_nq_open(path):
@@ -254,19 +268,6 @@ def test_times_are_those_of_the_very_documents(sized):
         c["dataset"]: (pytest.approx(c["measured"]), c["source"]) for c in epic.to_dict("records")
     }
     assert found == {"nq_open": (10, "latency"), "of_2": (6, "records"), "fewer": (3, "records")}
-
-
-def test_length_shows_the_same_questions_alone(sized):
-    path = write_variant(sized, "naive", "naive", RIGHT, dataset="tuning")
-    records = [json.loads(line) for line in path.read_text().splitlines()]
-    path.write_text(
-        "".join(json.dumps(record | {"key": f"other {record['key']}"}) + "\n" for record in records)
-    )
-    of_nq_open(path)
-    write_variant(sized, "naive", "naive", RIGHT, dataset="musique")
-    table = length.table(Runs(sized))
-    assert set(table["dataset"]) == {"nq_open", "of_2", "fewer", "musique"}
-    assert len(length.draw(table).axes) == 4  # of one length there is nothing to draw beside
 
 
 @pytest.mark.parametrize("item", sorted(ITEMS))

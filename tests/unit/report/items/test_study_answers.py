@@ -4,8 +4,6 @@ number is worth.
 
 import json
 import math
-from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
@@ -77,7 +75,7 @@ def run(folder, labels=True, judged=None):
     for name in ("naive", "top_k1"):
         right = [i % 2 == 0 if name == "naive" else i < COUNT // 4 for i in range(COUNT)]
         params = {"top_k": 1} if name != "naive" else {}
-        more: dict[str, Any] = {} if labels else {"answers": []}
+        more = {} if labels else {"answers": []}
         method = name.removesuffix("_k1")
         path = write_variant(
             folder, name, method, right, params=params, dataset="questions", documents=3, **more
@@ -179,9 +177,7 @@ def test_a_judge_is_worth_what_it_agrees_with_labels(tmp_path, judged, agreement
 def test_the_command_judges_answers(tmp_path, monkeypatch):
     records = write_variant(tmp_path, "naive", "naive", [True, False], documents=2)
     keys = [json.loads(line)["key"] for line in records.read_text().splitlines()]
-    examples: Sequence[Any] = [
-        Example(key, "q", (Document("t", "A passage."),), ("a",), ()) for key in keys
-    ]
+    examples = [Example(key, "q", (Document("t", "A passage."),), ("a",), ()) for key in keys]
     write_examples(tmp_path / "e.jsonl", examples)
     out = tmp_path / "j.jsonl"
     command = ["judge", str(records), "--out", str(out), "--of", "answers"]

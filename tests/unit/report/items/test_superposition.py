@@ -156,17 +156,6 @@ def test_missing_variants_of_the_configuration_say_why(tmp_path):
     assert cell["note"] == "not run: unfinished for variant mine"
 
 
-def test_table_2_reports_multi_hop_data_with_iterations(tmp_path):
-    write_variant(tmp_path, "naive", "naive", [False, True], dataset="musique")
-    params = {"top_k": 4, "iterations": 2}
-    write_variant(tmp_path, "it", "superposition", [True, True], dataset="musique", params=params)
-    write_variant(tmp_path, "one", "naive", [True], dataset="nq_open")
-    rows = table("superposition_table_2", tmp_path)
-    cell = line(rows, quantity="f1", model=MODEL, iterations=2, top_k=4)
-    assert (cell["measured"], cell["dataset"]) == (1.0, "musique")
-    assert "nq_open" not in set(rows["dataset"])
-
-
 def test_table_2_compares_the_rounds_that_the_papers_cycles_were_counted_with(
     tmp_path,
 ):
@@ -221,23 +210,6 @@ def test_table_3_pairs_the_two_position_assignments(tmp_path):
     assert 0.5 < gain["p"] <= 1
     printed = line(rows, quantity="accuracy_difference", model="mpt-7b-instruct")
     assert printed["published"] == pytest.approx(0.117)
-
-
-def test_a_single_setting_is_shown_where_nothing_is_compared(tmp_path):
-    write_variant(tmp_path, "e", "superposition", [True, True, True, False], model="alone")
-    lacking = line(
-        table("superposition_table_3", tmp_path), model="alone", positions="left_aligned"
-    )
-    assert lacking["note"] == "not run: no variant with positions=left_aligned"
-    write_variant(
-        tmp_path,
-        "l",
-        "superposition",
-        [False, False, True, True],
-        params={"positions": "left_aligned"},
-    )
-    write_variant(tmp_path, "e", "superposition", [True, True, True, False])
-    assert "alone" not in set(table("superposition_table_3", tmp_path)["model"])
 
 
 def test_table_4_sets_bayesian_against_every_other_saliency(tmp_path):
@@ -519,18 +491,6 @@ def test_rendering_twice_gives_the_same_bytes_and_svg_keeps_text(whole, tmp_path
     assert b"CreationDate" not in first[".pdf"]
 
 
-def test_a_shape_that_nobody_knows_leaves_cycles_empty_with_the_reason(tmp_path):
-    write_variant(tmp_path, "naive", "naive", [True], model="mystery")
-    cell = line(
-        table("superposition_table_1", tmp_path),
-        method="naive",
-        quantity="compute_cycles",
-        model="mystery",
-    )
-    assert math.isnan(cell["measured"])
-    assert cell["note"] == "the shape of mystery is not known, so its cycles cannot be counted"
-
-
 def test_the_footer_says_what_was_measured_where(small):
     runs = Runs(small)
     text = footer(runs, registry.module("item", "superposition_table_1").table(runs))
@@ -541,14 +501,6 @@ def test_the_footer_says_what_was_measured_where(small):
         "torch 2.13.0",
     ):
         assert words in text
-
-
-def test_the_footer_counts_answers_that_the_context_cut(tmp_path):
-    write_variant(tmp_path, "naive", "naive", [True, False, True], cut=True)
-    write_variant(tmp_path, "k1", "superposition", [True, False, True], params={"top_k": 1})
-    runs = Runs(tmp_path)
-    table_ = registry.module("item", "superposition_table_1").table(runs)
-    assert "3 of 6 answers cut by the context" in footer(runs, table_)
 
 
 def test_markdown_and_latex_escape_what_would_break_them(small):

@@ -186,11 +186,6 @@ def test_a_given_limit_comes_before_quality(tmp_path):
     assert group["withheld"] is None
 
 
-def test_a_limit_that_nothing_was_measured_for_withholds(tmp_path):
-    write(tmp_path)
-    assert "no first token was timed" in group_of(tmp_path, target_first_token_s=9.0)["withheld"]
-
-
 @pytest.mark.parametrize(
     ("missing", "questions", "words"),
     [
@@ -300,22 +295,6 @@ def test_times_of_the_protocol_are_those_of_the_answers_length(tmp_path):
     assert numbers.wait(rows["prompt_cache"], "total_s", "nothing") is None
     assert rows["naive"]["costs"]["total_s"]["documents"]["measured"] == "nothing"
     assert rows["naive"]["preparation"] == {"set": {"preparation_s": 6.0, "preparation_bytes": 2e6}}
-
-
-def test_an_older_file_has_the_state_in_which_each_method_was_timed(tmp_path):
-    """What a method prepares itself was ready, and nothing else."""
-    write(tmp_path, {"naive": (4.0, 0.8), "superposition": (1.0, 0.8), "top_k1": (1.0, 0.8)})
-    write_latency(tmp_path, {"naive": [8.0], "superposition": [1.0], "top_k1": [2.0]})
-    (tmp_path / "latency" / "nq_open").rename(tmp_path / "latency" / "study")
-    found = {
-        name: {state for state in numbers.READ if numbers.wait(row, "total_s", state)}
-        for name, row in rows_of(group_of(tmp_path)).items()
-    }
-    assert found == {
-        "naive": {"nothing", "documents"},
-        "superposition": {"set"},
-        "top_k1": {"nothing", "documents", "set"},
-    }
 
 
 def test_a_model_is_not_judged_by_its_answers_without_documents(tmp_path):

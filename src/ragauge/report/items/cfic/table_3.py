@@ -31,6 +31,7 @@ ROWS = (
     *WITHOUT_CHUNKS,
 )
 OURS = ("minilm", "bm25")
+OWN_FINDER = "cfic_7b"  # of the paper's CFIC
 HUB = "not run: not in this experiment; its encoder comes from a model hub, configs/papers/paper.yaml has it"
 # The paper's extractors, by what the names of their checkpoints begin with.
 EXTRACTORS = {
@@ -55,8 +56,8 @@ def _name(line: Mapping[Any, Any]) -> str:
     finder = line["finder"]
     if line["chunking"]:
         return f"{label}, {SHORT[line['chunking']]}"
-    by_another = finder and finder != line["model"] and line["method"] == "free_extraction"
-    return label + (f" ({finder.removesuffix('_7b')})" if by_another else "")
+    by_another = finder not in ("", line["model"], OWN_FINDER)
+    return label + (f" (found by {finder.removesuffix('_7b')})" if by_another else "")
 
 
 draw = Dots({"f1": Axis("F1")}, name=_name, by_dataset=True)
@@ -75,7 +76,9 @@ def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
             default = HUB if row.chunking else "not run: not in this experiment"
             alike = [v for v in runs.variants if _shared.row(v) == row]
             yield Cell(
-                _keys(dataset, model, row), "f1", _shared.not_run(alike, dataset, model, default)
+                _keys(runs, dataset, model, row),
+                "f1",
+                _shared.not_run(alike, dataset, model, default),
             )
 
 
@@ -85,7 +88,7 @@ def _measured(runs: Runs, row: MethodRow, variant: Variant, best: Variant | None
         measures = _shared.with_size(variant, measures)
     elif best is not None:
         measures |= _shared.differences(runs, best, variant, "cfic_gain")
-    keys = _keys(variant.dataset, variant.model, row)
+    keys = _keys(runs, variant.dataset, variant.model, row)
     finder = _finder(runs, variant) if row.method in ("cfic", "free_extraction") else None
     return _shared.cells(runs, variant, keys | ({"finder": finder} if finder else {}), measures)
 
@@ -101,7 +104,7 @@ def _finder(runs: Runs, variant: Variant) -> str | None:
         )
         bases = [runs.config.training[name].model for name in trainings]
         names = [name for base in bases for name in known_names(base)]
-        return "cfic_7b" if any(name.startswith(FOUNDATIONS) for name in names) else None
+        return OWN_FINDER if any(name.startswith(FOUNDATIONS) for name in names) else None
     stated = variant.specification.finder if variant.specification else None
     names = known_names(stated.model if stated else runs.source(variant.model))
     return next(
@@ -110,14 +113,15 @@ def _finder(runs: Runs, variant: Variant) -> str | None:
     )
 
 
-def _keys(dataset: str, model: str, row: MethodRow) -> dict[str, Any]:
-    finder = model if row.method in ("cfic", "free_extraction") else ""
+def _keys(runs: Runs, dataset: str, model: str, row: MethodRow) -> dict[str, Any]:
+    entry = runs.config.models.get(model)
+    finder = (entry.finder if entry else None) or model
     return {
         "model": model,
         "dataset": dataset,
         "method": row.method,
         "chunking": row.chunking,
-        "finder": finder,
+        "finder": finder if row.method in ("cfic", "free_extraction") else "",
     }
 
 
@@ -132,7 +136,7 @@ def _published() -> list[Cell]:
             "free_extraction"
             if name in EXTRACTORS.values()
             else "cfic"
-            if name == "cfic_7b"
+            if name == OWN_FINDER
             else name
         )
         row = {

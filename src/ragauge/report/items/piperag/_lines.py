@@ -11,7 +11,8 @@ from ragauge.results.sequences import AGAINST_NONE
 
 PAPER = "the paper's RETRO"  # the model of the paper's rows
 PERPLEXITY = Axis("perplexity")
-SECONDS = Axis("latency of a sequence (s)", "log_if_wide")
+RELATIVE = Axis("perplexity, change from no retrieval (%)", is_difference=True)
+SECONDS = Axis("latency of a sequence (s)", from_zero=True)
 
 
 @dataclass(frozen=True)
@@ -37,20 +38,18 @@ class SystemLines(Lines):
 
 @dataclass(frozen=True)
 class Frontiers(SystemLines):
-    """Latency against perplexity as in the paper: no retrieval, which would set the scale, is
-    written in the title.
+    """Latency against perplexity as in the paper, relative to no retrieval's, which is written in
+    the title: panels of several models and texts have one scale.
     """
 
     def draw(self, points: Iterable[Point]) -> Figure:
         all_points = list(points)
-        plain = [p for p in all_points if p.look == "no_retrieval"]
-        alone = {p.panel: f"\nno retrieval: {p.y:.3g} s, perplexity {p.x:.4g}" for p in plain}
-        drawn = [
-            replace(p, panel=p.panel + alone.get(p.panel, ""))
-            for p in all_points
-            if p.look != "no_retrieval"
-        ]
-        return super().draw(drawn or all_points)
+        plain = {p.panel: p for p in all_points if p.look == "no_retrieval"}
+        drawn = [p for p in all_points if p.look != "no_retrieval"]
+        if not drawn or any(p.panel not in plain for p in drawn):
+            return super().draw(drawn or all_points)
+        relative = [_relative(p, plain[p.panel]) for p in drawn]
+        return super(Frontiers, replace(self, x_axis=RELATIVE)).draw(relative)
 
 
 def schedule(row: TableRow) -> str:
@@ -81,7 +80,17 @@ def database(keys: Mapping[Any, Any], mark: str) -> str:
     return f"{mark}database {keys['database']}" if keys.get("database") else ""
 
 
-FRONTIERS = Frontiers("perplexity", PERPLEXITY, "latency_s", SECONDS, schedule, join="best")
+FRONTIERS = Frontiers(
+    "perplexity", PERPLEXITY, "latency_s", SECONDS, schedule, join="best", across=2
+)
+
+
+def _relative(point: Point, plain: Point) -> Point:
+    """The point with its perplexity as the change from that of no retrieval, in per cent."""
+    low, high = point.x_interval
+    x, low, high = (100 * (value / plain.x - 1) for value in (point.x, low, high))
+    title = f"{point.panel}\nno retrieval: {plain.y:.3g} s, perplexity {plain.x:.4g}"
+    return replace(point, panel=title, x=x, x_interval=(low, high))
 
 
 def _interval(row: TableRow) -> tuple[float, float]:

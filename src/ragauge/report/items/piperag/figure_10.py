@@ -32,7 +32,7 @@ def table(runs: Runs) -> Table:
 
 def draw(table: Table) -> Figure:
     """Seconds against perplexity, joined over nprobe, a panel an interval; RETRO is RETRO+ at 64."""
-    plot = replace(_lines.FRONTIERS, join="all", across=2)
+    plot = replace(_lines.FRONTIERS, join="all")
     all_points = plot.points(table.assign(method=table["method"].replace("retro", "retro_plus")))
     # RETRO may have been run under both names
     once = {

@@ -52,7 +52,7 @@ def table(runs: Runs) -> Table:
 def draw(table: Table) -> Figure:
     """As in the paper, a column a speedup: above inference so many times faster, below retrieval."""
     projected = replace(_lines.SECONDS, label="projected latency (s)")
-    plot = replace(_lines.FRONTIERS, y_axis=projected, across=2, kinds=DRAWN)
+    plot = replace(_lines.FRONTIERS, y_axis=projected, kinds=DRAWN)
     points = [
         replace(point, panel=f"{PARTS[part]} {times} times faster\n{point.panel}")
         for part, times in FASTER

@@ -25,6 +25,7 @@ STORED = ("parallel_windows", "ape", "naive_reuse", "kv_link", *READ_AGAIN, "par
 TEXTS = ("long_llmlingua", "sentence_pruning", "prefix_tree", "context_pilot")
 METHODS = ("naive", "prompt_cache", *STORED, "compressed", *TEXTS)
 RANKERS = ("top", "bm25", "tfidf", "dense", "shortest")
+PLACED = ("positions", "spacing")  # superposition's options of where documents stand
 AT_FLOOR = "nothing can be told here"  # of the notes of tables
 OWN = "of the answering run"
 
@@ -45,13 +46,15 @@ KNOBS = {
 
 def answers(*more: str) -> tuple[AnswersRead, ...]:
     """The variants of these methods, of further ones, and of superposition at its defaults but for
-    top_k.
+    top_k and the positions, on which it depends what can be stored.
     """
-    return every(*METHODS, *more), defaults("superposition", top_k=ANY)
+    return every(*METHODS, *more), defaults(
+        "superposition", top_k=ANY, **dict.fromkeys(PLACED, ANY)
+    )
 
 
 def belongs(variant: Variant, *more: str) -> bool:
-    return variant.method in (*METHODS, *more) or variant.is_superposition()
+    return variant.method in (*METHODS, *more) or variant.is_superposition(*PLACED)
 
 
 def floor(runs: Runs, base: Variant | None) -> str:
@@ -65,8 +68,8 @@ def floor(runs: Runs, base: Variant | None) -> str:
 
 @dataclass(frozen=True)
 class VariantSeconds:
-    """Seconds of variants side by side: the latency protocol's where it timed them all, else the
-    answering run's.
+    """Seconds of variants side by side: the latency protocol's where it timed all that have a clock
+    of the answering run, else that run's.
     """
 
     timed: LatencyTimes | None
@@ -78,7 +81,8 @@ class VariantSeconds:
     ) -> VariantSeconds:
         timed = timing.find(runs, dataset, model)
         variants = list(variants)
-        if timed is None or timed.refused or not {v.name for v in variants} <= {*timed.variants}:
+        clocked = {v.name for v in variants if v.values("first_token_s")}
+        if timed is None or timed.refused or not clocked <= {*timed.variants}:
             return cls(None, next((f"; {v.engine}" for v in variants if v.stack), ""))
         return cls(timed)
 

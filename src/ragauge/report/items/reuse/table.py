@@ -12,14 +12,14 @@ documents that were all cached. EPIC and APE state none (EPIC's factor of 8 is o
 APE's of 4.5 is of complete answers).
 
 Limits: differences mean nothing where the plain prompt is hardly ever right, and the note says so.
-Seconds are the latency protocol's where it timed all these variants on the data set, else the
-answering run's.
+Seconds are the latency protocol's where it timed, on the data set, all these variants that have
+seconds of the answering run, else that run's; answers given side by side have none.
 """
 
 from itertools import product
 
 from ragauge.config.reads import Reads
-from ragauge.report.figures import Axis, Dots, style
+from ragauge.report.figures import Axis, Dots, Figure, style
 from ragauge.report.items.reuse._family import OWN, VariantSeconds, answers, belongs, floor
 from ragauge.results import timing
 from ragauge.results.cells import (
@@ -40,6 +40,7 @@ from ragauge.results.states import preparation
 from ragauge.results.times import State
 
 KEYS = ("model", "dataset", "state", "method", "variant")
+SPEEDUP = "first_token_speedup"
 UNRECORDED = "not recorded"
 
 READS = Reads(answers=answers(), latency="any")
@@ -47,16 +48,20 @@ READS = Reads(answers=answers(), latency="any")
 
 def table(runs: Runs) -> Table:
     measured = runs.by_group(_group, READS.datasets)
-    claims = published(
-        "reuse_table", ("model", "method"), {"first_token_speedup": "first_token_speedup"}, ""
-    )
+    claims = published("reuse_table", ("model", "method"), {SPEEDUP: SPEEDUP}, "")
     return frame(KEYS, merge(measured, claims, ("method",)))
 
 
-draw = Dots(
-    {"quality": Axis("quality"), "first_token_speedup": Axis("speedup to first token", "log")},
+DOTS = Dots(
+    {"quality": Axis("quality"), SPEEDUP: Axis("speedup to first token", "log")},
     name=lambda line: str(line["variant"]).replace("_", " ") or style.method_label(line["method"]),
 )
+
+
+def draw(table: Table) -> Figure:
+    """Quality once, since it is the same in each state, and the speedups in all."""
+    first = table.groupby(["model", "dataset"])["state"].transform("first")
+    return DOTS(table[(table["state"] == first) | (table["quantity"] == SPEEDUP)])
 
 
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
@@ -95,7 +100,7 @@ def _measures(
         return measures
     compared = noted(difference(runs, variant, base), weak)
     return measures | {
-        "first_token_speedup": clock.sooner(runs, base, variant, state),
+        SPEEDUP: clock.sooner(runs, base, variant, state),
         "difference": compared,
     }
 

@@ -2,40 +2,31 @@
 decoder.
 
 The decoder has the model's full shape on the meta device, so nothing is multiplied and no weights
-are needed. fvcore lacks attention in pass_ operator, which gets a handle; norms, which are no matrix
-products, get pass_ that counts nothing.
+are needed. fvcore lacks attention in one operator, which gets a handle; norms, which are no matrix
+products, get one that counts nothing.
 """
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import Any
 
 import torch
-from torch import Tensor
+from fvcore.nn import FlopCountAnalysis
 
-from ragauge.cost.shape import Shape
-from ragauge.cost.trace import Call
 from ragauge.engines.cache import KVCache
 from ragauge.engines.checkpoint import random_weights
 from ragauge.engines.decoder import Decoder
 from ragauge.engines.layout import Part, lay_out
 from ragauge.engines.protocol import Row, Span
-from ragauge.errors import UserError
 
 META = torch.device("meta")
 Pass = tuple[int, int, int, tuple[int, int] | None]
-"""New tokens of pass_ row, cached tokens before them, positions whose logits are computed, layers."""
+"""New tokens of a row, cached tokens before them, positions whose logits are computed, layers."""
 
 
-def fvcore_macs(trace: Iterable[Call], shape: Shape) -> int:
+def fvcore_macs(trace, shape):
     """Multiply-accumulates of the calls of a trace, an encoder's (`Call.macs`) added as they are.
-    Rows are counted pass_ by pass_, without padding; rows alike are run once. Raises UserError: fvcore
-    is not installed; a shape with sliding windows, whose hidden keys it would count.
+    Rows are counted one by one, without padding; rows alike are run once. Not for shapes with
+    sliding windows, whose hidden keys fvcore counts.
     """
-    if shape.shortest_window is not None:
-        raise UserError(
-            "--counter fvcore: not for a model with sliding windows, whose hidden keys it counts"
-        )
     calls = list(trace)
     decoder = Decoder(shape, random_weights(shape, torch.float32, META))
     passes = Counter[Pass]()
@@ -55,13 +46,13 @@ def fvcore_macs(trace: Iterable[Call], shape: Shape) -> int:
 class _Step(torch.nn.Module):
     """A row through the decoder, as a module that fvcore traces."""
 
-    def __init__(self, decoder: Decoder, pass_: Pass) -> None:
+    def __init__(self, decoder, pass_):
         super().__init__()
         self.decoder = decoder
         self.pass_ = pass_
 
     @torch.no_grad()
-    def forward(self, ids: Tensor) -> Tensor:
+    def forward(self, ids):
         """Token ids (token,) -> logits of the last positions, else the states."""
         new, past, keep, layers = self.pass_
         decoder = self.decoder
@@ -73,11 +64,7 @@ class _Step(torch.nn.Module):
         return decoder.logits(decoder.weights.norm(states[-keep:])) if keep else states
 
 
-def _counted(decoder: Decoder, pass_: Pass) -> int:
-    try:
-        from fvcore.nn import FlopCountAnalysis
-    except ImportError:
-        raise UserError("--counter fvcore: fvcore is not installed; pip install fvcore") from None
+def _counted(decoder, pass_):
     if not pass_[0]:
         return 0
     analysis = FlopCountAnalysis(
@@ -86,15 +73,13 @@ def _counted(decoder: Decoder, pass_: Pass) -> int:
     analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).tracer_warnings(
         "none"
     )
-    norms: dict[str, Any] = {
-        f"aten::{name}_norm": lambda *_: Counter() for name in ("layer", "rms")
-    }
+    norms = {f"aten::{name}_norm": lambda *_: Counter() for name in ("layer", "rms")}
     for operator, handle in {**norms, "aten::scaled_dot_product_attention": _attention}.items():
         analysis.set_op_handle(operator, handle)
     return int(analysis.total())
 
 
-def _attention(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
+def _attention(inputs, outputs):
     """fvcore handle: the products query·key and probability·value."""
     (rows, heads, queries, dim), (_, _, keys, _), (*_, width) = (
         value.type().sizes() for value in inputs[:3]

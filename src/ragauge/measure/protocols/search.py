@@ -1,0 +1,115 @@
+"""The search of the load protocol: the highest number of clients, and the highest rate, at which a
+share of the answers meets the targets.
+"""
+
+import math
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from ragauge.config.protocols import LoadSettings
+from ragauge.measure.protocols.arrivals import (
+    Level,
+    ScheduledRequest,
+    TimedRequest,
+    is_good,
+    times,
+)
+from ragauge.results.capacity import ARRIVALS, Arrivals, Capacity, capacity
+from ragauge.results.times import LoadLevel
+
+PRECISION = 1.1  # ratio of the lowest load that missed the targets to the highest that met them
+FARTHEST = (1 / 16, 1024)  # loads, in units of the first one, outside which no search goes
+LASTING = 20  # longest waits for a first token that a level at a rate lasts, at least
+CLIENT_REQUESTS = 5  # of each client, at least
+
+
+def level_at(settings: LoadSettings, arriving: Arrivals, load: float) -> Level:
+    """A rate or a number of clients, with the ramp, duration and conversations of the settings."""
+    shape: dict[str, Any] = settings.model_dump(include={"ramp_s", "turns", "thinking_s"})
+    if not settings.find:  # of a search a known number of requests may miss
+        shape["duration_s"] = settings.duration_s
+    shape[arriving] = load
+    return Level(**shape)
+
+
+def requests_of(level: Level, settings: LoadSettings) -> int:
+    """The requests of a level, those of a counted warm-up included.
+
+    A search's level at a rate lasts `duration_s`, and at least LASTING times the longest wait for a
+    first token: the queue of a rate that is a tenth too high is then longer than the target for
+    more than a twentieth of the time. Of clients each asks at least CLIENT_REQUESTS times.
+    """
+    if level.speed:
+        return len(level.moments)
+    if not settings.find:
+        return settings.requests_of_level
+    lasting_s = max(settings.duration_s or 0.0, LASTING * (settings.target_first_token_s or 0.0))
+    least = math.ceil((level.rate or 0.0) * lasting_s) + CLIENT_REQUESTS * (level.clients or 0)
+    return settings.requests_of_level + max(0, least - settings.requests)
+
+
+class OverSaturation:
+    """Ends a level of a search that can no longer meet the targets, as its queue grows.
+
+    A request has missed them if it failed or was answered late, or if it is under way for longer
+    than both targets together allow. The level sends no more once more requests have missed than
+    may miss of all that it has; those of a warm-up may. Requests under way are still answered.
+    """
+
+    def __init__(self, settings: LoadSettings, level: Level) -> None:
+        requests = requests_of(level, settings)
+        warmup = requests // 2 if settings.warmup == "steady" else settings.warmup
+        self.targets = settings.targets
+        first_s, token_s = (limit or math.inf for limit in self.targets.values())
+        self.longest_s = first_s + sum([token_s] * (settings.new_tokens - 1))
+        self.may_miss = warmup + (1 - settings.attainment) * (requests - warmup)
+        self.missed = 0
+
+    def ends(
+        self,
+        served: Sequence[TimedRequest],
+        open_requests: Collection[ScheduledRequest],
+        now: float,
+    ) -> bool:
+        """See `arrivals.drive`."""
+        self.missed += sum(not is_good(times(timed), self.targets) for timed in served)
+        late = sum(now - request.arrival_s > self.longest_s for request in open_requests)
+        return self.missed + late > self.may_miss
+
+
+def next_level(settings: LoadSettings, levels: Sequence[LoadLevel], variant: str) -> Level | None:
+    """The next level of a variant's search, given those that were measured; None: it has ended.
+
+    First clients, then rates, beginning at the rate of good answers to the highest number of
+    clients. Where not one client is served in time, no rate is tried, and none after refused times.
+    """
+    if any(level.refused for level in levels if level.variant == variant):
+        return None
+    first = 1.0
+    for arriving in ARRIVALS:
+        found = capacity(levels, variant, arriving, settings.attainment)
+        load = _next_load(found, first)
+        if load:
+            return level_at(settings, arriving, load)
+        if found.met is None:
+            return None
+        first = found.levels[found.met].summary.goodput_per_s
+    return None
+
+
+def _next_load(found: Capacity, first: float) -> float | None:
+    """Twice or half of a load until one meets the targets and one does not, then their geometric
+    mean, until they are within PRECISION or neighbouring numbers of clients (None).
+    """
+    load = first
+    if found.met and found.missed:
+        is_close = found.missed / found.met <= PRECISION
+        load = 0.0 if is_close else math.sqrt(found.met * found.missed)
+    elif found.met:
+        load = 2 * found.met
+    elif found.missed:
+        load = found.missed / 2
+    if found.arrivals == "clients":
+        load = round(load)
+    is_near = first * FARTHEST[0] <= load <= first * FARTHEST[1]
+    return load if is_near and load not in found.levels else None

@@ -1,0 +1,235 @@
+"""The search of the highest load within targets, on servers of known capacity."""
+
+import json
+import math
+import random
+from dataclasses import dataclass
+
+import pytest
+
+from queueing import Simulated, Workers, simulated_server, waits
+from ragauge.cli._main import main
+from ragauge.config.protocols import LoadSettings
+from ragauge.measure.protocols import arrivals, load, search
+from ragauge.report.items import load_curve
+from ragauge.results.capacity import capacities, good_interval
+from ragauge.results.runs import Runs
+from ragauge.results.times import LoadTimes, ProtocolFacts, Watched
+from ragauge.testing import write_questions
+
+
+def settings_of(**stated):
+    stated = {"target_first_token_s": 1.0, "warmup": 0, "new_tokens": 10, **stated}
+    return LoadSettings(methods=["a", "b"], dataset="d", find=True, **stated)
+
+
+@dataclass
+class Server:
+    """Workers with service times, a search's levels of which are measured on a simulated clock."""
+
+    service: object  # a function of a random source
+    workers: int = 1
+    first: float = 0.1  # share of it until the first token
+
+    def measure(self, name, level, settings, seed=3):
+        clock = Simulated()
+        draw = random.Random(seed + 100)
+        services = (self.service(draw) for _ in range(10**6))
+        count = search.requests_of(level, settings)
+        watch = search.OverSaturation(settings, level)
+        server = Workers(clock, services, self.workers, self.first)
+        served = arrivals.drive(server, level, 3, count, clock, seed, watch)
+        rows = arrivals.rows(served, settings.warmup, level.ramp_s)
+        return load.level_times(level, rows, Watched(), settings, seed, variant=name)
+
+
+def searched(servers, settings):
+    levels = []
+
+    def measure(name, level):
+        levels.append((name, level, servers[name].measure(name, level, settings)))
+        return levels[-1][2]
+
+    measured = load.measure_levels(servers, "d", (), settings, measure)
+    return by_arrivals(measured, settings), levels
+
+
+def by_arrivals(measured, settings):
+    facts = ProtocolFacts(**settings.model_dump(exclude={"methods"}))
+    found = capacities(LoadTimes(levels=measured, protocol=facts))
+    return {(one.variant, one.arrivals): one for one in found}
+
+
+def test_a_search_brackets_the_highest_load_and_takes_turns():
+    """Of constant service the wait of the last of n clients is n - 1 times the service."""
+    servers = {"a": Server(lambda draw: 0.1), "b": Server(lambda draw: 0.35, 4)}
+    found, levels = searched(servers, settings_of(target_first_token_s=0.95))
+    assert (found["a", "clients"].met, found["a", "clients"].missed) == (10, 11)
+    # four are served at once: a client waits 0.035 s, or 0.35 s longer in each further row
+    assert (found["b", "clients"].met, found["b", "clients"].missed) == (12, 13)
+    for name, capacity in (("a", 10.0), ("b", 4 / 0.35)):
+        rate = found[name, "rate"]
+        assert 0.7 * capacity < rate.met < capacity
+        assert 1 < rate.missed / rate.met <= search.PRECISION
+        low, high = good_interval(rate.levels[rate.met].summary)
+        assert low < rate.levels[rate.met].summary.good_share <= high
+        assert rate.levels[rate.missed].summary.good_share < 0.95
+    assert [name for name, *_ in levels[:8]] == ["a", "b"] * 4
+    assert len(levels) <= 2 * 14
+
+
+@pytest.mark.parametrize(("attainment", "target"), [(0.5, 0.3), (0.9, 1.0), (0.99, 0.6)])
+def test_the_rate_of_random_service_agrees_with_theory(attainment, target):
+    """M/M/1 of ten a second: a wait is beyond t with probability busy * exp(-10 (1 - busy) t)."""
+    settings = settings_of(target_first_token_s=target, attainment=attainment, requests=2_000)
+    found, _ = searched({"a": Server(lambda draw: draw.expovariate(10.0), first=0.0)}, settings)
+    shares = [busy / 1000 for busy in range(1, 1000)]
+    late = [busy * math.exp(-10 * (1 - busy) * target) for busy in shares]
+    highest = 10 * max(busy for busy, p in zip(shares, late, strict=True) if p <= 1 - attainment)
+    rate = found["a", "rate"]
+    assert rate.met * 0.92 < highest < rate.missed * 1.08
+
+
+def test_a_level_ends_when_it_can_no_longer_meet_the_targets():
+    settings = settings_of(requests=1000)
+    server = Server(lambda draw: 0.1)
+    over = server.measure("a", arrivals.Level(rate=20.0), settings)
+    assert len(over.requests) < 300
+    [note] = over.remarks
+    assert note == f"over-saturated: ended after {len(over.requests)} of 1000 requests"
+    assert over.summary.good_share < 0.95
+    within = server.measure("a", arrivals.Level(rate=5.0), settings)
+    assert (len(within.requests), within.remarks) == (1000, [])
+    # what is cut short would have missed in full
+    full = server.measure(
+        "a", arrivals.Level(rate=20.0), settings_of(requests=1000, attainment=1e-9)
+    )
+    assert len(full.requests) == 1000
+    assert full.summary.good_share < 0.95
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_level_that_meets_the_targets_ends_early(seed):
+    draw = random.Random(seed)
+    for _ in range(15):
+        settings = settings_of(
+            requests=draw.randint(20, 400),
+            warmup=draw.randint(0, 9),
+            attainment=draw.uniform(0.5, 0.99),
+            target_first_token_s=draw.uniform(0.1, 2.0),
+            target_per_token_s=draw.choice([None, 0.02]),
+            ramp_s=draw.choice([0.0, 5.0]),
+        )
+        server = Server(lambda service: service.expovariate(10.0), draw.randint(1, 3))
+        level = search.level_at(settings, "rate", draw.uniform(2.0, 40.0))
+        measured = server.measure("a", level, settings, seed)
+        endless = settings.model_copy(update={"attainment": 1e-9})
+        full = server.measure("a", level, endless, seed)
+        if measured.remarks:
+            assert full.summary.good_share < settings.attainment
+        else:
+            assert measured.requests == full.requests
+
+
+def test_a_server_too_slow_for_one_client_has_no_rate():
+    found, levels = searched({"a": Server(lambda draw: 20.0)}, settings_of())
+    assert found["a", "clients"].met is None
+    assert found["a", "clients"].missed == 1
+    assert ("a", "rate") not in found
+    assert len(levels) == 1
+
+
+def test_a_short_level_does_not_hide_that_the_queue_grows():
+    """Fifty requests at any rate are over within the target of a fast server."""
+    found, levels = searched({"a": Server(lambda draw: 0.01)}, settings_of(requests=50))
+    assert found["a", "rate"].met < 100
+    assert found["a", "rate"].missed < 115
+    assert max(len(times.requests) for _, _, times in levels) > 1000
+
+
+def test_refused_times_end_a_search():
+    settings = settings_of()
+    served = arrivals.TimedRequest(arrivals.ScheduledRequest(0, 0, 0.0), 0.0, 0.1, 0.2, 2)
+
+    def measure(name, level):
+        seen = Watched(refused="busy" if name == "a" else None)
+        rows = [arrivals.times(served)] * 60
+        return load.level_times(level, rows, seen, settings, 0, variant=name)
+
+    found = by_arrivals(load.measure_levels(["a", "b"], "d", (), settings, measure), settings)
+    assert {variant for variant, _ in found} == {"b"}
+    assert found["b", "clients"].met == 1024
+    assert found["b", "clients"].missed is None
+
+
+@pytest.mark.parametrize(
+    ("stated", "problem"),
+    [
+        ({"rates": [1.0]}, "leave out rates"),
+        ({"speeds": [1.0]}, "leave out find"),
+        ({"target_first_token_s": None}, "state target_first_token_s"),
+        ({"documents": "ready"}, "got 'ready'; state `state: documents`"),
+    ],
+)
+def test_a_search_refuses_other_levels_and_needs_a_target(stated, problem):
+    with pytest.raises(ValueError, match=problem):
+        settings_of(**stated)
+
+
+# --- over HTTP ---
+
+
+@pytest.fixture
+def questions(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "key")
+    data = write_questions(tmp_path / "questions.jsonl")
+    return [
+        "--dataset",
+        "nq_open",
+        "--data",
+        str(data),
+        "--model",
+        "openai:m",
+        "--methods",
+        "naive",
+    ]
+
+
+def measured(out, *options):
+    assert main(["load", *options, "--new-tokens", "2", "--out", str(out)]) == 0
+    return json.loads(out.read_text())
+
+
+@pytest.mark.parametrize(("workers", "rate"), [(1, 6.5), (2, 13.0)])
+def test_waits_over_http_are_those_of_the_queue(workers, rate, questions, tmp_path, monkeypatch):
+    with simulated_server(0.15, workers) as url:
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        options = ["--rates", str(rate), "--requests", "60", "--warmup", "0", "--prompts", "1"]
+        [level] = measured(tmp_path / "x.json", *questions, *options)["levels"]
+    moments = [row["arrival_at_s"] for row in level["requests"]]
+    expected = waits(moments, [0.15] * len(moments), workers)
+    first = [row["first_token_s"] - 0.15 for row in level["requests"]]
+    assert sum(first) / len(first) == pytest.approx(
+        sum(expected) / len(expected), rel=0.05, abs=0.012
+    )
+    assert sum(expected) > 0.08 * len(expected)
+
+
+def test_a_search_over_http_finds_the_clients_of_a_server(questions, tmp_path, monkeypatch, capsys):
+    """Three workers of 50 ms serve 3 clients in 50 ms, 6 in 100 ms; 60 a second at most."""
+    with simulated_server(0.05, 3) as url:
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        options = ["--find", "--target-first-token", "0.13", "--requests", "20", "--warmup", "2"]
+        result = measured(tmp_path / "load/nq_open/m.json", *questions, *options)
+    found = capacities(LoadTimes.read(tmp_path / "load/nq_open/m.json"))
+    clients, rate = found
+    assert 5 <= clients.met <= 7
+    assert 30 < rate.met < 66
+    assert {level["variant"] for level in result["levels"]} == {"naive"}
+    printed = capsys.readouterr().out
+    assert "naive: " in printed
+    assert "clients met the targets" in printed
+    table = load_curve.table(Runs(tmp_path)).set_index("quantity")
+    highest = table.loc["highest_clients"]
+    assert (highest["measured"], highest["high"]) == (clients.met, clients.missed)
+    assert len(load_curve.draw(table.reset_index()).axes) == 3
