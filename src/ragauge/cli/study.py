@@ -53,12 +53,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     text = "tokens that adjacent passages share (32)"
     add("--overlap-tokens", type=int, default=StudySettings.overlap_tokens, metavar="N", help=text)
-    text = "fused: both, merged by reciprocal rank (bm25)"
-    add("--retrieval", choices=RETRIEVALS, default=StudySettings.retrieval, help=text)
+    text = (
+        f"{', '.join(RETRIEVALS)} (both, merged by reciprocal rank) or {SERVED}NAME, "
+        "dense by a server's embeddings (bm25)"
+    )
+    add("--retrieval", metavar="HOW", default=StudySettings.retrieval, help=text)
     text = "encoder of dense retrieval: a name or a source (minilm)"
     add("--encoder", default=StudySettings.encoder, help=text)
-    text = "a cross-encoder for the first passages, such as hf:org/name"
+    text = f"ranks the first passages again: hf:org/name, or {SERVED}NAME by a server's /rerank"
     add("--reranker", metavar="SOURCE", help=text)
+    text = "passages ranked by another system: JSON lines, BEIR's dictionary or a TREC run"
+    add("--retrieved", type=Path, metavar="FILE", help=text)
     text = "drop passages that nearly repeat another, not mark them"
     add("--drop-near-duplicates", action="store_true", help=text)
     chat = f"a model here, or {ENDPOINT}, that of"

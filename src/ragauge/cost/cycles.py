@@ -64,8 +64,10 @@ def compute_cycles(trace: Iterable[Call], shape: Shape, accounting: str = "criti
 
 
 def uncached(trace: Iterable[Call]) -> Trace:
-    """The trace without path caching: what was computed offline is computed while the user waits."""
-    return [replace(call, offline=False) for call in trace]
+    """The trace without path caching: what was computed offline is computed while the user waits,
+    but for the embeddings of an index.
+    """
+    return [replace(call, offline=call.is_index) for call in trace]
 
 
 def sequential(trace: Iterable[Call]) -> Trace:

@@ -1,7 +1,7 @@
 """A trace: every model call of one answer, as data. Costs are folds over it."""
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from typing import Self
 
 from ragauge.io.jsonl import JsonObject
@@ -88,13 +88,6 @@ class Call:
 def online(trace: Iterable[Call]) -> Trace:
     """The calls that a user waits for."""
     return [c for c in trace if not c.offline]
-
-
-def all_online(trace: Iterable[Call]) -> Trace:
-    """The calls of a question before which nothing was read: all are online but those that made an
-    index, for which no user waits.
-    """
-    return [replace(call, offline=call.is_index) for call in trace]
 
 
 def stage_seconds(trace: Iterable[Call]) -> dict[str, float]:

@@ -53,6 +53,8 @@ class Pipeline:
         lines = read_jsonl(path.with_name(PASSAGES))
         passages = tuple(Passage(line["title"], line["text"]) for _, line in lines)
         facts = read_object(path.with_name(RETRIEVAL))["retrieval"]
+        if facts.get("file"):
+            raise UserError(f"{path}: its passages were retrieved elsewhere: {facts['file']}")
         how = Retrieval(facts["kind"], facts["encoder"], facts["reranker"])
         return cls(
             passages,

@@ -20,6 +20,7 @@ from ragauge.io.files import file_sha256
 from ragauge.io.specifications import AnswerSpecification
 from ragauge.measure.prompting import prompt_of
 from ragauge.methods.base.method import Method
+from ragauge.methods.base.served import fingerprint
 from ragauge.methods.evidence.account import read_account
 from ragauge.methods.evidence.chat import LocalChat
 from ragauge.methods.prompts import corpus_spacing
@@ -90,7 +91,7 @@ def specification(
         raise UserError(f"{questions.path}: no such file")
     specified = specify(method, questions.dataset, model, max_new_tokens, finder)
     hashed: dict[str, Any] = {"data_sha256": file_sha256(questions.path), **facts(model)}
-    hashed["assets"] = {asset: resolver.fingerprint(asset) for asset in method.assets()}
+    hashed["assets"] = {asset: fingerprint(asset) for asset in method.assets()}
     if finder:
         hashed["finder"] = finder.finder_facts.model_copy(
             update=_weights(finder) | {"template": _template(finder)}

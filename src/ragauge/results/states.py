@@ -7,12 +7,13 @@ when these are indexed.
 
 import math
 
-from ragauge.cost.trace import all_online, indexing_s
+from ragauge.cost import cycles
+from ragauge.cost.trace import indexing_s
 from ragauge.methods.base.method import State
 from ragauge.methods.base.states import effective_state, usable_state
 from ragauge.results import timing
 from ragauge.results.cells import CellSource, Measure, Measures
-from ragauge.results.costs import CyclesFold, cost, costs, online_cycles
+from ragauge.results.costs import cost, online_cycles
 from ragauge.results.runs import Runs, Variant, method_of
 from ragauge.results.times import LatencyTimes
 
@@ -50,24 +51,15 @@ def seconds(variant: Variant, field: str, state: State) -> dict[str, float]:
 
 def online_cost(runs: Runs, variant: Variant, state: State) -> Measure:
     """Mean multiply-accumulates that a question waits for in a state."""
-    if waits_for_documents(variant, state) is None:
+    waits = waits_for_documents(variant, state)
+    if waits is None:
         return Measure(reason=NOT_ANSWERED)
-    return cost(runs, variant, _fold(state))
 
-
-def cycles_by_question(variant: Variant, state: State) -> dict[str, float]:
-    """The multiply-accumulates that each question waits for in a state."""
-    is_answered = waits_for_documents(variant, state) is not None
-    return costs(variant, _fold(state)) if is_answered else {}
-
-
-def _fold(state: State) -> CyclesFold:
     def fold(variant: Variant, key: str) -> float:
         trace = variant.traces[key]
-        waits = waits_for_documents(variant, state)
-        return online_cycles(variant, key, all_online(trace) if waits else trace)
+        return online_cycles(variant, key, cycles.uncached(trace) if waits else trace)
 
-    return fold
+    return cost(runs, variant, fold)
 
 
 def preparation(variant: Variant, timed: LatencyTimes | None, state: State) -> Measures:

@@ -31,6 +31,7 @@ from ragauge.study import (
     folder,
     generation,
     passages,
+    ranked_passages,
     recommendation,
     retrieval,
     writing,
@@ -47,6 +48,7 @@ FILES = (writing.CONFIG, writing.DATA, writing.PASSAGES, writing.RETRIEVAL, GENE
 # of a budget, after which no batch of questions begins; while there are too few
 WRITING_SHARE = 0.35
 WRITING_AT_LAST = 0.5
+UNREAD = ("skipped", "read_in_part", "left_out", "omissions", "not_read")
 LOAD_WINDOW_S = 1.0  # in which the load of other processes is measured
 
 
@@ -102,7 +104,8 @@ def _check_documents(study: StudySettings) -> None:
 
 def _draft(study: StudySettings, name: str, deadline: Deadline) -> Draft:
     reranker = study.reranker and _absolute(study.reranker)
-    how = retrieval.Retrieval(study.retrieval, _absolute(study.encoder), reranker)
+    file = str(study.retrieved.resolve()) if study.retrieved else None
+    how = retrieval.Retrieval(study.retrieval, _absolute(study.encoder), reranker, file)
     questions = read_questions(study.questions) if study.questions else []
     there = {path.name for path in (study.documents, *study.documents.rglob("*"))}
     if not any(name.lower().endswith(documents.RECORDS) for name in there):  # of any titles
@@ -131,13 +134,24 @@ def _draft(study: StudySettings, name: str, deadline: Deadline) -> Draft:
         questions, files, account["generation"] = _generated(study, corpus, deadline)
     gold = list(retrieval.gold_passages(questions, corpus.passages, corpus.originals))
     searcher = retrieval.Searcher(how, corpus.passages, study.out / writing.EMBEDDINGS)
-    rankings = searcher.rankings([question.question for question in questions], study.top)
+    retrieved = (
+        ranked_passages.read(study.retrieved, questions, corpus.passages, study.top)
+        if study.retrieved
+        else None
+    )
+    texts = [question.question for question in questions]
+    rankings = searcher.rankings(texts, study.top, retrieved)
     nearest = [ranking[: study.top] for ranking in rankings[how.chosen]]
-    account |= retrieval.report(how, rankings, questions, gold, study.top)
+    account |= retrieval.report(how, rankings, questions, gold, study.top, searcher.seconds)
     lines = writing.records(questions, corpus.passages, nearest, gold)
     files[writing.DATA] = writing.json_lines(lines)
     files[writing.PASSAGES] = writing.json_lines(
-        {"title": passage.document, "text": passage.text} for passage in corpus.passages
+        {
+            "id": ranked_passages.passage_id(passage),
+            "title": passage.document,
+            "text": passage.text,
+        }
+        for passage in corpus.passages
     )
     _print_questions(questions, min(study.top, len(corpus.passages)), how.chosen)
     return Draft(_settings(study, name, any(gold)), len(questions), files, account)
@@ -145,13 +159,7 @@ def _draft(study: StudySettings, name: str, deadline: Deadline) -> Draft:
 
 def _unread(sources: SourceDocuments) -> dict[str, Mapping[str, Any]]:
     """Account for what was not read of the documents."""
-    return {
-        "skipped": sources.skipped,
-        "read_in_part": sources.read_in_part,
-        "left_out": sources.left_out,
-        "omissions": sources.omissions,
-        "not_read": sources.not_read,
-    }
+    return {name: getattr(sources, name) for name in UNREAD}
 
 
 def _settings(study: StudySettings, name: str, has_gold: bool) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import codecs
 import csv
+import dataclasses
 import hashlib
 import io
 import json
@@ -44,6 +45,7 @@ class StudyQuestion:
     question: str
     answers: tuple[str, ...]
     gold: str | None = None
+    id: str = dataclasses.field(default="", compare=False)  # that its file states
 
     @property
     def key(self) -> str:
@@ -67,7 +69,8 @@ def read_questions(path: Path) -> list[StudyQuestion]:
         if isinstance(row.get("gold"), list) and len(row["gold"]) == 1:
             [row["gold"]] = row["gold"]
         gold = field(row, "gold", str, place) if row.get("gold") else None
-        question = StudyQuestion(field(row, "question", str, place), _answers(row, place), gold)
+        text = field(row, "question", str, place)
+        question = StudyQuestion(text, _answers(row, place), gold, str(row.get("id", "")))
         if question.key in questions:
             logger.warning("%s: %r is there twice; the first is used", place, question.question)
         questions.setdefault(question.key, question)
@@ -122,26 +125,19 @@ def _columns(names: Sequence[str], place: str) -> list[str]:
 
 def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the objects of JSON lines, of one array or of SQuAD's articles, with their places."""
-    records: Iterable[tuple[dict[str, Any], str]]
+    records: Iterable[tuple[Any, str]]
     records = ((record, f"{path}:{number}") for number, record in read_jsonl(path, parse_float=str))
     content: Any = None
     with suppress(OSError, ValueError, RecursionError):
         content = json.loads(path.read_bytes(), parse_float=str)
     if type(content) is list:
         records = objects({"questions": content}, "questions", str(path))
-    elif isinstance(content, dict) and "data" in content and "question" not in content:
-        records = _nested(content, str(path), SQUAD)
+    elif isinstance(content, dict) and "data" in content:
+        records = [(content, str(path))]
+        for name in SQUAD:
+            records = [part for record, place in records for part in objects(record, name, place)]
     for record, place in records:
         yield place, dict(zip(_columns(list(record), place), record.values(), strict=True))
-
-
-def _nested(
-    record: Mapping[str, Any], place: str, names: Sequence[str]
-) -> list[tuple[dict[str, Any], str]]:
-    """Return the objects of a list in the lists of these names, each with its own place."""
-    first, *further = names
-    parts = objects(record, first, place)
-    return [pair for part in parts for pair in _nested(*part, further)] if further else parts
 
 
 def _table(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -109,7 +109,6 @@ def _reason(found: numbers.Recommendation, group: dict[str, Any]) -> str:
         words.append(f"before the question: {STATE_WORDS[group['state']]}")
     if kind in group["targets"]:
         words.append(f"at most {group['targets'][kind]:.3g} {unit}")
-    others = [other for other in (found.best, *found.tied) if other is not row]
-    names = ", ".join(f"{other['name']} {other['shared_mean']:.3f}" for other in others)
+    names = ", ".join(f"{other['name']} {other['shared_mean']:.3f}" for other in found.tied)
     words.append(f"statistically tied: {names or 'no other'}")
     return "; ".join(words)

@@ -6,9 +6,11 @@ import hashlib
 import io
 import json
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path, PureWindowsPath
 from typing import Any
@@ -42,11 +44,12 @@ class Retrieval:
     kind: str = "bm25"  # one of RETRIEVALS
     encoder: str = "minilm"  # of dense retrieval: a name in the catalog, or a source
     reranker: str | None = None  # a cross-encoder that reads the first passages again: a source
+    file: str | None = None  # of rankings of another system, which are compared with `kind`
 
     @property
     def chosen(self) -> str:
         """The name of the ranking that questions get their passages from."""
-        return "reranked" if self.reranker else self.kind
+        return "reranked" if self.reranker else "retrieved" if self.file else self.kind
 
 
 class Searcher:
@@ -58,15 +61,20 @@ class Searcher:
         """
         self.retrieval = retrieval
         self.folder = folder
+        # of the last rankings, all questions together; of dense ones with embeddings not there yet
+        self.seconds: dict[str, float] = {}
         self.texts = [f"{passage.document} {passage.text}" for passage in passages]
 
     @cached_property
     def _bm25(self) -> CorpusBM25:
         return CorpusBM25(self.texts)
 
-    def rankings(self, queries: Sequence[str], count: int) -> dict[str, Ranking]:
+    def rankings(
+        self, queries: Sequence[str], count: int, retrieved: Ranking | None = None
+    ) -> dict[str, Ranking]:
         """Compute every ranking on the way to the chosen one, which is the last. Each question
-        needs `count` passages. Raises UserError: the encoder or the cross-encoder cannot be had.
+        needs `count` passages; `retrieved`: their ranking by another system. Raises UserError: the
+        encoder or the cross-encoder cannot be had.
         """
         retrieval = self.retrieval
         texts = self.texts
@@ -74,17 +82,28 @@ class Searcher:
         found: dict[str, Ranking] = {}
         matched: Ranking = []
         if retrieval.kind != "dense":
-            found["bm25"], matched = self._lexical(queries, depth)
+            with self._clock("bm25"):
+                found["bm25"], matched = self._lexical(queries, depth)
         if retrieval.kind != "bm25":
-            found["dense"] = dense(queries, texts, depth, retrieval.encoder, self.folder)
+            with self._clock("dense"):
+                found["dense"] = dense(queries, texts, depth, retrieval.encoder, self.folder)
         if retrieval.kind == "fused":
             found["fused"] = fused([matched, found["dense"]], depth)
+        if retrieved is not None:
+            found["retrieved"] = retrieved
         if retrieval.reranker:
-            first = found[retrieval.kind]
-            found["reranked"] = reranked(
-                queries, texts, first, max(count, RERANKED), retrieval.reranker
-            )
+            *_, first = found.values()
+            with self._clock("reranked"):
+                found["reranked"] = reranked(
+                    queries, texts, first, max(count, RERANKED), retrieval.reranker
+                )
         return found
+
+    @contextmanager
+    def _clock(self, name: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self.seconds[name] = time.perf_counter() - started
 
     def _lexical(self, queries: Sequence[str], depth: int) -> tuple[Ranking, Ranking]:
         """Rank all passages by BM25; return the ranking, and its part that has a word of the
@@ -128,10 +147,10 @@ def _embeddings(
     """The first passage of each shard and the shard's embeddings (passage, dim); those in the
     folder are not made.
     """
-    from ragauge.assets import resolver
+    from ragauge.methods.base.served import fingerprint
     from ragauge.methods.rankers.dense import VECTORS, load_encoder
 
-    weights = resolver.fingerprint(encoder)
+    weights = fingerprint(encoder)
     with bar("encoding passages", "passage", len(texts), delay=2) as progress:
         for start in range(0, len(texts), SHARD):
             shard = texts[start : start + SHARD]
@@ -241,10 +260,11 @@ def report(
     questions: Sequence[StudyQuestion],
     gold: Sequence[Sequence[int]],
     count: int,
+    seconds: Mapping[str, float],
 ) -> dict[str, Any]:
     """Report the ranks, from 1, of each question's gold passages in every ranking: the item
     `study_retrieval` reads it. `gold`: (question, any) passages of the whole corpus that answer the
-    question; a question gets `count` passages.
+    question; a question gets `count` passages; `seconds`: of `Searcher`.
     """
     rows = []
     for i, (question, answering) in enumerate(zip(questions, gold, strict=True)):
@@ -252,16 +272,15 @@ def report(
             name: [rank for rank, passage in enumerate(ranking[i], start=1) if passage in answering]
             for name, ranking in rankings.items()
         }
-        row: dict[str, Any] = {"id": question.key}
-        row["known_by"] = "answer" if question.gold is None else "document"
-        rows.append({**row, "gold": len(answering), "ranks": ranks})
+        known_by = "answer" if question.gold is None else "document"
+        facts = {"id": question.key, "known_by": known_by, "gold": len(answering)}
+        rows.append({**facts, "ranks": ranks})
     how = {
-        "kind": retrieval.kind,
+        **asdict(retrieval),
         "chosen": retrieval.chosen,
-        "encoder": retrieval.encoder,
-        "reranker": retrieval.reranker,
         "fusion_k": FUSION,
+        "seconds": seconds,
         "top": count,
-        "depth": max(map(len, next(iter(rankings.values()))), default=0),
+        "depth": min(max(map(len, ranking), default=0) for ranking in rankings.values()),
     }
     return {"retrieval": how, "questions": rows}

@@ -1,5 +1,6 @@
 """The options of a study: documents, questions, a model, how passages are retrieved, a budget."""
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from ragauge.config.checks import check_source
 from ragauge.config.model import SERVED, ModelEntry
 from ragauge.config.sources import check_served
 from ragauge.cost.hardware import AUTO, Device, device_here
-from ragauge.errors import UserError
+from ragauge.errors import UserError, unknown
 
 # how passages are retrieved; fused: both, by the sum of reciprocal ranks
 RETRIEVALS = ("bm25", "dense", "fused")
@@ -17,6 +18,14 @@ EXAMPLE = Path(__file__).parent / "example"
 ENDPOINT = "endpoint"  # in place of a model: the one that environment variables name
 WRITER = "RAGAUGE_WRITER"  # begins the variables of the endpoint that writes questions
 JUDGE = "RAGAUGE_JUDGE"
+# option -> the kind of its asset, and the sources that are not here
+SOURCES = {
+    "encoder": ("encoder", SERVED),
+    "reranker": ("cross-encoder", SERVED),
+    "model": ("model", SERVED),
+    "writer": ("model", f"{ENDPOINT}$"),
+    "judge": ("model", f"{ENDPOINT}$"),
+}
 TOKENIZER = "smollm2-135m-instruct"  # cuts the passages for a model behind a server
 
 
@@ -35,6 +44,7 @@ class StudySettings:
     retrieval: str = "bm25"
     encoder: str = "minilm"
     reranker: str | None = None
+    retrieved: Path | None = None
     drop_near_duplicates: bool = False
     writer: str | None = None
     attempts: int | None = None
@@ -82,13 +92,15 @@ class StudySettings:
             for option in ("writer", "attempts"):
                 if getattr(self, option) is not None:
                     raise UserError(f"--{option}: requires --generate-questions")
+        if self.retrieval.startswith(SERVED):
+            return replace(self, retrieval="dense", encoder=self.retrieval).checked()
+        if self.retrieval not in RETRIEVALS:
+            choices = (*RETRIEVALS, f"{SERVED}NAME")
+            raise unknown("retrieval", self.retrieval, choices, "--retrieval")
         sources = dict[str, Any]()
-        for option in ("encoder", "reranker", "model", "writer", "judge"):
+        for option, (kind, elsewhere) in SOURCES.items():
             source = getattr(self, option)
-            is_elsewhere = source == ENDPOINT and option in ("writer", "judge")
-            is_elsewhere = is_elsewhere or (option == "model" and self.is_served)
-            if source and not is_elsewhere:
-                kind = {"encoder": "encoder", "reranker": "cross-encoder"}.get(option, "model")
+            if source and not re.match(elsewhere, source):
                 sources[option] = check_source(source, f"--{option}", kind)
         if self.is_served:
             check_served(self.entry)

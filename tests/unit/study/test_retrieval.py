@@ -2,12 +2,14 @@
 
 import json
 import math
+import random
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
 
+from endpoints import Reply, served
 from ragauge.cli._main import main
 from ragauge.config import loading
 from ragauge.config.plan.plan import Plan
@@ -16,7 +18,7 @@ from ragauge.methods.rankers.cross_encoder import CrossEncoder
 from ragauge.methods.rankers.dense import Encoder
 from ragauge.report.items import study_retrieval
 from ragauge.results.runs import Runs
-from ragauge.study import retrieval
+from ragauge.study import retrieval, writing
 from ragauge.study.passages import Passage
 from ragauge.study.questions import StudyQuestion
 from ragauge.study.retrieval import Retrieval, gold_passages
@@ -336,3 +338,134 @@ def test_a_study_retrieves_as_it_is_told(tmp_path, answer, items):
     assert made["questions"][0]["gold"] == (answer == "Assam")
     settings = yaml.safe_load((tmp_path / "out" / "config.yaml").read_text(encoding="utf-8"))
     assert settings["items"] == ["frontier", "study_answers", *items]
+
+
+def drawn_rankings(seed):
+    """Random rankings of 40 passages by two systems, one of which stops early, and gold passages."""
+    draw = random.Random(seed)
+    asked = []
+    for number in range(25):
+        gold = draw.sample(range(40), draw.randrange(1, 6))
+        orders = {"bm25": draw.sample(range(40), 40), "retrieved": draw.sample(range(40), 12)}
+        asked.append((f"q{number}", gold, orders))
+    return asked
+
+
+def of_systems(asked):
+    """The content of retrieval.json on drawn rankings."""
+    how = Retrieval("bm25", file="run.trec")
+    rankings = {name: [orders[name] for *_, orders in asked] for name in ("bm25", "retrieved")}
+    questions = [StudyQuestion(name, ("a",)) for name, *_ in asked]
+    gold = [gold for _, gold, _ in asked]
+    seconds = {"bm25": 0.5}
+    return found(**retrieval.report(how, rankings, questions, gold, 10, seconds))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_measures_are_those_of_scikit_learn(tmp_path, seed):
+    """nDCG by its function; recall and MRR from the definitions, over rank by rank."""
+    metrics = pytest.importorskip("sklearn.metrics", reason="scikit-learn is not installed")
+    asked = drawn_rankings(seed)
+    made = runs(tmp_path, of_systems(asked))
+    table = study_retrieval.table(made)
+    lines = {(r["retriever"], r["quantity"], r["k"]): r for r in table.to_dict("records")}
+    for system in ("bm25", "retrieved"):
+        relevant = np.array([[i in gold for i in range(40)] for _, gold, _ in asked], float)
+        scores = np.full(relevant.shape, -1000.0)
+        for row, (*_, orders) in enumerate(asked):
+            scores[row, orders[system]] = -np.arange(len(orders[system]))
+        # what a system did not return has no gain
+        returned = np.where(scores > -1000.0, scores, -1000.0 - relevant)
+        cell = lines[system, "ndcg", 10]
+        assert cell["measured"] == pytest.approx(metrics.ndcg_score(relevant, returned, k=10))
+        assert cell["low"] < cell["measured"] < cell["high"]
+        firsts = [set(orders[system][:10]) for *_, orders in asked]
+        recalls = [
+            len(f.intersection(g)) / len(g) for f, (_, g, _) in zip(firsts, asked, strict=True)
+        ]
+        assert lines[system, "recall", 10]["measured"] == pytest.approx(np.mean(recalls))
+        first = [
+            next((1 / rank for rank, i in enumerate(orders[system][:10], 1) if i in gold), 0.0)
+            for _, gold, orders in asked
+        ]
+        assert lines[system, "mrr", 10]["measured"] == pytest.approx(np.mean(first))
+    # as far as both were ranked
+    assert {max(k for name, q, k in lines if q == "recall" and name == s) for s in asked[0][2]} == {
+        10
+    }
+    assert "bm25 0.5" in study_retrieval.footer(made, table)
+
+
+@pytest.mark.parametrize("library", ["ranx", "ir_measures"])
+def test_measures_are_those_of_other_libraries(tmp_path, library):
+    other = pytest.importorskip(library, reason=f"{library} is not installed")
+    asked = drawn_rankings(7)
+    table = study_retrieval.table(runs(tmp_path, of_systems(asked)))
+    lines = {(r["retriever"], r["quantity"], r["k"]): r for r in table.to_dict("records")}
+    truth = {name: {f"p{i}": 1 for i in gold} for name, gold, _ in asked}
+    for system in ("bm25", "retrieved"):
+        run = {
+            name: {f"p{i}": 100.0 - rank for rank, i in enumerate(orders[system])}
+            for name, _, orders in asked
+        }
+        if library == "ranx":
+            names = {"recall": "recall@10", "mrr": "mrr@10", "ndcg": "ndcg@10"}
+            expected = other.evaluate(other.Qrels(truth), other.Run(run), [*names.values()])
+        else:
+            names = {"recall": other.R @ 10, "mrr": other.RR @ 10, "ndcg": other.nDCG @ 10}
+            expected = other.calc_aggregate([*names.values()], truth, run)
+        for quantity, name in names.items():
+            assert lines[system, quantity, 10]["measured"] == pytest.approx(expected[name])
+
+
+def written(folder):
+    files = {name: (folder / name).read_text() for name in (writing.DATA, writing.PASSAGES)}
+    lines = {name: list(map(json.loads, text.splitlines())) for name, text in files.items()}
+    return json.loads((folder / writing.RETRIEVAL).read_text()), *lines.values()
+
+
+def test_a_study_takes_passages_from_servers_and_files(tmp_path, monkeypatch, capsys):
+    """Embeddings and reranking of a server, a run of another system, and its clock apart."""
+
+    def reply(body):
+        texts = body.get("input", body.get("documents"))
+        value = "embedding" if "input" in body else "relevance_score"
+        size = 3 if "input" in body else 1
+        rows = [
+            {"index": i, value: [float(len(text)), 1.0, -2.0][:size]}
+            for i, text in enumerate(texts)
+        ]
+        return Reply(json.dumps({"data" if "input" in body else "results": rows}).encode())
+
+    command = study_arguments(tmp_path)
+    for number in range(6):
+        (tmp_path / "texts" / f"{number}.md").write_text(
+            f"Assam has {number} rivers. {'x' * number}"
+        )
+    with served(whole=reply) as endpoint:
+        monkeypatch.setenv("RAGAUGE_ENCODER_BASE_URL", endpoint.url)
+        monkeypatch.setenv("RAGAUGE_ENCODER_API_KEY", "sk-hidden-78")
+        monkeypatch.setenv("RAGAUGE_RERANKER_BASE_URL", endpoint.url)
+        options = ["--retrieval", "openai:e1", "--reranker", "openai:r1", "--out", f"{tmp_path}/a"]
+        assert main([*command, *options, "--top", "3"]) == 0
+    assert [r["path"] for r in endpoint.requests].count("/v1/rerank") == 1
+    account, _, passages = written(tmp_path / "a")
+    how = account["retrieval"]
+    assert (how["kind"], how["chosen"], how["encoder"]) == ("dense", "reranked", "openai:e1")
+    assert set(how["seconds"]) == {"dense", "reranked"}
+    assert all(seconds >= 0 for seconds in how["seconds"].values())
+    every = "".join(p.read_text() for p in (tmp_path / "a").rglob("*.json*"))
+    assert "sk-hidden-78" not in every + capsys.readouterr().out
+    run = tmp_path / "run.jsonl"
+    order = [passages[i]["id"] for i in (4, 2, 0)]
+    run.write_text(json.dumps({"question": "Where is tea grown?", "passages": order}))
+    options = ["--retrieved", str(run), "--out", f"{tmp_path}/b", "--top", "3"]
+    assert main([*command, *options]) == 0
+    account, [question], again = written(tmp_path / "b")
+    assert account["retrieval"]["chosen"] == "retrieved"
+    assert list(account["questions"][0]["ranks"]) == ["bm25", "retrieved"]
+    assert [d["text"] for d in question["documents"]] == [again[i]["text"] for i in (4, 2, 0)]
+    assert main([*command, "--retrieval", "bm52", "--out", f"{tmp_path}/c"]) == 2
+    error = capsys.readouterr().err
+    assert "--retrieval" in error
+    assert "bm25" in error

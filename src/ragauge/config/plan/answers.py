@@ -64,7 +64,7 @@ class AnswerPlan(PlanPart):
         yield from (
             model.served.tokenizer for model in models if model.served and model.served.tokenizer
         )
-        yield from (asset for v in self.config.methods.values() for asset in v.instance.assets())
+        yield from (a for v in self.config.methods.values() for a in v.instance.local_assets())
 
     def models(self, labels: Labels) -> list[str]:
         """The manifests of a model and of the one that finds evidence for it."""
@@ -118,7 +118,7 @@ class AnswerPlan(PlanPart):
     def assets(self, variants: Iterable[str]) -> list[str]:
         """The manifests of what the methods of variants read besides the model."""
         methods = self.config.methods
-        assets = {asset for name in variants for asset in methods[name].instance.assets()}
+        assets = {asset for name in variants for asset in methods[name].instance.local_assets()}
         return sorted(map(manifest, assets))
 
     def modules(self, variants: Iterable[str]) -> list[str]:

@@ -339,6 +339,24 @@ def load(
     environment = options.pop("environment", "OPENAI")
     tokenizer = options.pop("tokenizer", None)
     limits = {"timeout_s": options.pop("timeout_s", 600.0), "attempts": options.pop("attempts", 5)}
+    server = server_of(source, environment, **limits)
+    pieces = PieceTokenizer(_splitter(tokenizer)) if tokenizer else PieceTokenizer()
+    return ServedEngine(
+        source.removeprefix(PREFIX),
+        server,
+        pieces,
+        max_context=max_context,
+        name=os.environ.get(f"{environment}_SERVER", ""),
+        **options,
+    )
+
+
+def server_of(source: str, environment: str, **limits: Any) -> JsonServer:
+    """The server of a source that the variables <environment>_BASE_URL and, optionally, _API_KEY or
+    _API_KEY_FILE describe; `limits`: of `JsonServer`.
+
+    Raises UserError if they name none, or the file of its key cannot be read.
+    """
     url, key = (
         os.environ.get(f"{environment}_{name}", "").strip() for name in ("BASE_URL", "API_KEY")
     )
@@ -350,16 +368,7 @@ def load(
             key = Path(path).read_text().strip()
         except (OSError, UnicodeError) as error:
             raise UserError(f"{environment}_API_KEY_FILE: {path}: {error}") from None
-    pieces = PieceTokenizer(_splitter(tokenizer)) if tokenizer else PieceTokenizer()
-    server = JsonServer(url, key or None, **limits)
-    return ServedEngine(
-        source.removeprefix(PREFIX),
-        server,
-        pieces,
-        max_context=max_context,
-        name=os.environ.get(f"{environment}_SERVER", ""),
-        **options,
-    )
+    return JsonServer(url, key or None, **limits)
 
 
 def _splitter(source: str) -> Callable[[str], list[str]]:

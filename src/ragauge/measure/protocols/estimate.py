@@ -281,7 +281,7 @@ class _Bench:
         if not self.examples[job.dataset]:
             raise UserError(f"the questions of {job.dataset} are not on this machine yet")
         sources = [] if model.served else [model.source]
-        for source in [*sources, *self.config.method(job).assets()]:
+        for source in [*sources, *self.config.method(job).local_assets()]:
             if not resolver.describe(source)["fetched"]:
                 raise UserError(f"{source} is not on this machine yet")
 

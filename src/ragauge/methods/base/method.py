@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast, get_args
 
 from ragauge.cost.trace import Call
+from ragauge.engines.backends.openai import PREFIX
 from ragauge.engines.protocol import (
     Capabilities,
     Capability,
@@ -155,6 +156,10 @@ class Method(ABC):
         the model.
         """
         return ()
+
+    def local_assets(self) -> list[str]:
+        """Return the assets that are not behind a server."""
+        return [asset for asset in self.assets() if not asset.startswith(PREFIX)]
 
     def unsupported(self, engine: SpanEngine) -> str | None:
         """Explain why this model's shape or tokenizer rules the method out; None where it does not.

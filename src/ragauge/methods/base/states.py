@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ragauge.cost.trace import all_online
+from ragauge.cost.cycles import uncached
 from ragauge.engines.protocol import Limits, Response, SpanEngine
 from ragauge.methods.base.method import (
     STATES,
@@ -58,7 +58,7 @@ class Unprepared(Around):
         with engine.tracing() as trace:
             prepared = self.method.prepare(engine, prompt)
             answer = self.method.answer(engine, prepared, prompt, limits)
-        for call in all_online(trace):
+        for call in uncached(trace):
             engine.note(call)
         return answer
 

@@ -5,13 +5,15 @@ and Cho, 2019).
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 
 from ragauge.assets.tokenizer import plain_reader
+from ragauge.engines.backends.openai import PREFIX
 from ragauge.errors import UserError
+from ragauge.methods.base.served import RERANKER, served
 from ragauge.methods.rankers.base import (
     batches_by_length,
     check_finite,
@@ -78,6 +80,8 @@ def load_cross_encoder(name: str) -> CrossEncoder:
     """
     from ragauge.assets import resolver
 
+    if name.startswith(PREFIX):
+        return cast("CrossEncoder", served(name, RERANKER))  # which scores documents alike
     return CrossEncoder(resolver.resolve(name))
 
 

@@ -10,13 +10,15 @@ compares by dot product.
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
 
 from ragauge.assets.tokenizer import padded, plain_reader
+from ragauge.engines.backends.openai import PREFIX
 from ragauge.errors import UnsupportedError, UserError, in_one_line
+from ragauge.methods.base.served import ENCODER, served
 from ragauge.methods.rankers.base import (
     TRANSFORMER,
     batches_by_length,
@@ -171,13 +173,9 @@ def load_encoder(name: str, dtype: Dtype = "float32", device: str = "cpu") -> En
     """
     from ragauge.assets import resolver
 
+    if name.startswith(PREFIX):
+        return cast("Encoder", served(name, ENCODER))  # which embeds texts alike
     return Encoder(resolver.resolve(name), *resolver.prefixes(name), dtype=dtype, device=device)
-
-
-def rank(query: str, documents: Sequence[str], *, encoder: str = "minilm") -> np.ndarray:
-    """Similarities of the query's embedding with the documents': (document,) float32."""
-    model = load_encoder(encoder)
-    return model.embed(documents) @ model.embed([query], query=True)[0]
 
 
 def _modules(path: Path) -> tuple[str, bool]:

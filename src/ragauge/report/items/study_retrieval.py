@@ -71,6 +71,8 @@ def _searched(retrieval: Mapping[str, Any]) -> Iterator[str]:
         yield f"{counted(len(pages), 'web page')} read without {sum(pages) / len(pages):.0%} of their characters"
     yield f"encoder: {how['encoder']}" if "dense" in retrieval["questions"][0]["ranks"] else ""
     yield f"reranker: {how['reranker']}" if how["reranker"] else ""
+    seconds = ", ".join(f"{name} {s:.3g}" for name, s in how.get("seconds", {}).items())
+    yield f"seconds for all questions: {seconds}" if seconds else ""
     yield "intervals: 95%"
 
 

@@ -135,8 +135,8 @@ function leaders(points) {
 function recommend(points) {
   const able = leaders(points);
   const [fastest] = [...able].sort(byCost);
-  const isSlower = (p) => known(fastest.cost) && (!known(p.cost) || priced(p.variant).longer_than.includes(fastest.variant.name));
-  return able.find((p) => p === fastest || !isSlower(p)) || null;
+  const slower = known(fastest?.cost) ? priced(fastest.variant).shorter_than : [];
+  return able.find((p) => !slower.includes(p.variant.name)) || null;
 }
 
 /** The best quality, whatever the limits are. */

@@ -104,8 +104,7 @@ def _cached(variants: Sequence[Variant]) -> str | None:
     """How much of its prompts a server's cache had, for the variants with the least and the most;
     None: not known.
     """
-    parts = {variant.name: variant.cached_shares for variant in variants}
-    shares = [(statistics.mean(known), name) for name, known in parts.items() if known]
+    shares = [(statistics.mean(v.cached_shares), v.name) for v in variants if v.cached_shares]
     if not shares:
         return None
     return " to ".join(f"{share:.0%} ({name})" for share, name in (min(shares), max(shares)))
@@ -113,11 +112,11 @@ def _cached(variants: Sequence[Variant]) -> str | None:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The recommended variant, the best by quality, and the variants tied with that one."""
+    """The recommended variant, the best by quality, and it and those tied with it but the first."""
 
     row: Numbers
     best: Numbers
-    tied: list[Numbers]  # neither of the two
+    tied: list[Numbers]
 
 
 def recommendation(group: Numbers) -> Recommendation | None:
@@ -125,29 +124,21 @@ def recommendation(group: Numbers) -> Recommendation | None:
     within the limit, if one is given, by `RULE`; None: nothing.
     """
     kind = group["cost"]
-    target = group["targets"].get(kind)
-    waits = {
-        row["name"]: _or_inf(wait(row, kind, group["state"]) if kind else None)
-        for row in group["variants"]
-    }
-    able = [
-        row
-        for row in group["variants"]
-        if is_candidate(row) and (target is None or waits[row["name"]] <= target)
-    ]
+    target = group["targets"].get(kind, math.inf)
+
+    def waited(row: Numbers) -> float:
+        return _or_inf(wait(row, kind, group["state"]) if kind else None)
+
+    able = [row for row in group["variants"] if is_candidate(row) and waited(row) <= target]
     if group["withheld"] or not able:
         return None
     able.sort(key=lambda row: (-row["shared_mean"], _or_inf(row["tokens_read"]), row["name"]))
     equals = [row for row in able if row is able[0] or is_tied(able[0], row)]
-    fastest = min(equals, key=lambda row: waits[row["name"]])
-    chosen = next(
-        row
-        for row in equals
-        if row is fastest or not (kind and is_slower(row, fastest, kind, group["state"]))
-    )
-    return Recommendation(
-        chosen, able[0], [row for row in equals if row is not chosen and row is not able[0]]
-    )
+    fastest = min(equals, key=waited)
+    measured = fastest["costs"][kind].get(group["state"]) if kind else None
+    slower = measured["shorter_than"] if measured else ()
+    chosen = next(row for row in equals if row["name"] not in slower)
+    return Recommendation(chosen, able[0], [row for row in equals if row is not chosen])
 
 
 def is_candidate(row: Numbers) -> bool:
@@ -161,12 +152,6 @@ def is_candidate(row: Numbers) -> bool:
 def is_tied(best: Numbers, row: Numbers) -> bool:
     """Whether the paired interval of a difference from the best includes zero, or is not known."""
     return (best["pairs"][row["name"]]["low"] or 0.0) <= 0
-
-
-def is_slower(row: Numbers, fastest: Numbers, kind: str, state: State) -> bool:
-    """Whether the wait is longer than the shortest one by more than chance, or is not known."""
-    entry = row["costs"][kind].get(state)
-    return entry is None or fastest["name"] in entry["longer_than"]
 
 
 def wait(row: Numbers, kind: str, state: State) -> float | None:
@@ -232,17 +217,13 @@ def _provisional(rows: Sequence[Numbers], shared: int, is_study: bool) -> str | 
     """Why a recommendation is provisional: a reference is missing, or the questions are few; None
     if it is not.
     """
-    wanted: dict[str, tuple[str, int | None]]
-    wanted = {method: (method, None) for method in (WITHOUT_DOCUMENTS, FULL_PROMPT)}
-    if is_study:
-        wanted["the retriever's first passage"] = FIRST_PASSAGE
-    compared = {
-        (row["method"], top_k)
-        for row in rows
-        for top_k in (None, row["params"].get("top_k"))
-        if row["shared_mean"] is not None
-    }
-    missing = [name for name, reference in wanted.items() if reference not in compared]
+    compared = [row for row in rows if row["shared_mean"] is not None]
+    methods = {row["method"] for row in compared}
+    missing = [name for name in (WITHOUT_DOCUMENTS, FULL_PROMPT) if name not in methods]
+    if is_study and not any(
+        (r["method"], r["params"].get("top_k")) == FIRST_PASSAGE for r in compared
+    ):
+        missing.append("the retriever's first passage")
     without = f"without the answers of {' and '.join(missing)} to compare with" if missing else None
     return "; ".join(filter(None, [without, few(shared)])) or None
 
@@ -253,15 +234,13 @@ def _too_few(runs: Runs, variants: Sequence[Variant]) -> str | None:
     """
     without = next((v for v in variants if v.method == WITHOUT_DOCUMENTS), None)
     others = [v for v in variants if v.method not in (WITHOUT_DOCUMENTS, *REFERENCES)]
-    leads = {v.name: difference(runs, v, without) for v in others} if without else {}
-    known = {
-        name: lead
-        for name, lead in leads.items()
-        if lead.value is not None and lead.low is not None
-    }
-    if without is None or not known or any((lead.low or 0.0) > 0 for lead in known.values()):
+    if without is None:
         return None
-    name, lead = max(known.items(), key=lambda one: one[1].value or 0.0)
+    leads = [(difference(runs, v, without), v.name) for v in others]
+    known = [(lead, name) for lead, name in leads if lead.low is not None]
+    if not known or any((lead.low or 0.0) > 0 for lead, _ in known):
+        return None
+    lead, name = max(known, key=lambda one: one[0].value or 0.0)
     same = f"no variant is better than answers without documents ({without.name})"
     few = f"{lead.n} questions are too few: " if lead.n < ENOUGH_QUESTIONS else ""
     interval = f"95% interval [{lead.low:.2f}, {lead.high:.2f}]"
@@ -325,10 +304,12 @@ def _costs(
     """
     numbers: dict[str, dict[State, Numbers]] = {kind: {} for kind in COSTS}
     for kind, state in product(COSTS, READ):
-        waits = _waits(variant, timed, kind, state)
-        measure = timing.quartiles([*waits.values()])
         if kind == "compute_cycles":
             measure = states.online_cost(runs, variant, state)
+            waits: Waits = {"mean": measure.value or math.nan}
+        else:
+            waits = _waits(variant, timed, kind, state)
+            measure = timing.quartiles([*waits.values()])
         if measure.value is not None:
             numbers[kind][state] = {
                 "online": measure.value,
@@ -343,25 +324,29 @@ def _costs(
 
 def _waits(variant: Variant, timed: LatencyTimes | None, kind: str, state: State) -> Waits:
     """A cost in a state by question or, of the latency protocol, by trial."""
-    if kind == "compute_cycles":
-        return states.cycles_by_question(variant, state)
     if kind not in PROTOCOL:
         field = "online_s" if kind == "answering_total_s" else "first_token_s"
         return states.seconds(variant, field, state)
     trials = timed.at_answer_length.trials(variant.name, state) if timed else []
-    times = {(trial.prompt, trial.trial): getattr(trial, kind) for trial in trials}
-    return {trial: seconds for trial, seconds in times.items() if seconds is not None}
+    return {
+        (trial.prompt, trial.trial): seconds
+        for trial in trials
+        if (seconds := getattr(trial, kind)) is not None
+    }
 
 
 def _compare_waits(rows: Sequence[Numbers]) -> None:
-    """Replace the waits of each cost by the names of the variants than which they are longer."""
+    """Replace the waits of each cost by the names of the variants whose waits are longer than they
+    by more than chance, or not known.
+    """
     for kind, state in product(COSTS, READ):
-        known = {
-            row["name"]: row["costs"][kind][state] for row in rows if state in row["costs"][kind]
-        }
-        waits = {name: entry.pop("waits") for name, entry in known.items()}
+        known = {row["name"]: row["costs"][kind].get(state) for row in rows}
+        waits = {name: entry.pop("waits") if entry else {} for name, entry in known.items()}
         for name, entry in known.items():
-            entry["longer_than"] = [n for n in waits if is_longer(waits[name], waits[n])]
+            if entry:
+                entry["shorter_than"] = [
+                    n for n in waits if not known[n] or is_longer(waits[n], waits[name])
+                ]
 
 
 def is_longer(waits: Waits, others: Waits) -> bool:
@@ -375,15 +360,9 @@ def is_longer(waits: Waits, others: Waits) -> bool:
 
 
 def _tokens_read(variant: Variant) -> float | None:
-    """The mean number of tokens that the decoder read for an answer, before the question or after,
-    those in a server's cache included.
-    """
+    """The mean number of tokens that the decoder read for an answer, before the question or after."""
     read = [
-        sum(
-            sum(call.lengths + call.past if variant.stack else call.lengths)
-            for call in trace
-            if call.macs is None and call.stage != "decode"
-        )
+        sum(sum(call.lengths) for call in trace if call.macs is None and call.stage != "decode")
         for trace in variant.traces.values()
     ]
     return statistics.mean(read) if read else None
@@ -410,9 +389,7 @@ def _pair(runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers]) -> i
     pairs = _paired(runs, variants, values)
     for row in rows:
         own = values.get(row["name"])
-        row["resampled"] = (
-            [round(float(mean), 5) for mean in resampled[row["name"]]] if own else None
-        )
+        row["resampled"] = resampled[row["name"]].round(5).tolist() if own else None
         row["shared_mean"] = sum(own) / len(own) if own else None
         row["pairs"] = pairs.get(row["name"])
     return len(next(iter(values.values()), ()))
