@@ -13,6 +13,7 @@ than a paired test.
 """
 
 import csv
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -244,16 +245,22 @@ def directions(path: Path, reports: Path) -> list[dict[str, Any]]:
     )
 
 
-def contrasts(path: Path, reports: Path) -> list[dict[str, Any]]:
+def contrasts(path: Path, reports: Path, run: str = "") -> list[dict[str, Any]]:
     """One row for each contrast of a YAML file of `Contrasts` and reader: its plan, and what came
-    of it where its table is there. Raises UserError as `directions`.
+    of it where its table is there; with a `run`, that of another run, such as of questions that
+    were held back, which may have a part of the data sets. Raises UserError as `directions`.
     """
     rows = []
     for name, contrast in checked(Contrasts, read(path), str(path)).contrasts.items():
+        place = f"{path}: contrasts.{name}"
         for reader, of_reader in contrast.readers.items():
             row = _planned(contrast, reader)
-            if (reports / of_reader.table).is_file():
-                row |= _direction(contrast, reader, f"{path}: contrasts.{name}", reports)
+            if run:
+                other = of_reader.model_copy(update={"table": f"{run}/{SCORES}"})
+                contrast = contrast.model_copy(update={"readers": {reader: other}})
+            table = _Table(reports / contrast.readers[reader].table, place)
+            if table.path.is_file() and table.has_dataset(of_reader.keys):
+                row |= _direction(contrast, reader, place, reports)
             rows.append(row)
     return corrected(rows)
 
@@ -340,6 +347,10 @@ class _Table:
     path: Path
     place: str  # of the claim, for messages
 
+    def has_dataset(self, keys: Keys) -> bool:
+        """Whether any row is of the data set that the keys name, if they name one."""
+        return bool(self._rows({k: v for k, v in keys.items() if k == "dataset"}))
+
     def difference(self, quantity: str, keys: Keys) -> Difference:
         """The numbers of the one row with these values."""
         keys = {"quantity": quantity, **keys}
@@ -393,3 +404,12 @@ class _Table:
 
     def _error(self, problem: str) -> UserError:
         return UserError(f"{self.place}: {self.path}: {problem}")
+
+
+if __name__ == "__main__":
+    root = Path(__file__).resolve().parents[1]
+    for planned in contrasts(
+        root / "configs/reference/contrasts.yaml", root / "reports", run=sys.argv[1]
+    ):
+        shown = ("claim", "reader", "verdict", "value", "low", "high", "p", "p_holm", "n")
+        print(", ".join(f"{name} {planned[name]}" for name in shown if planned.get(name)))

@@ -1,6 +1,6 @@
 """Draw committed figures anew from their committed tables, with the small print that they have.
 
-    python reports/figures.py reference-qwen/frontier [--png FOLDER]
+python reports/figures.py reference-qwen/frontier [--png FOLDER]
 """
 
 import argparse
@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from ragauge import registry
+from ragauge.errors import UserError
 from ragauge.report.figures.writing import figure_bytes
 from ragauge.results.cells import VALUES, Table
 from ragauge.results.pipelines import IndexName
@@ -50,7 +51,12 @@ def draw(name: str) -> dict[str, bytes]:
     stem = ROOT / name
     small_print = stem.with_suffix(".md").read_text(encoding="utf-8").rstrip().rpartition("\n")[2]
     item = registry.module("item", stem.name)
-    return figure_bytes(item.draw(table(stem.with_suffix(".csv"))), small_print)
+    try:
+        figure = item.draw(table(stem.with_suffix(".csv")))
+    except KeyError as error:
+        reason = f"no column {error.args[0]}: the table is of an older version"
+        raise UserError(f"{stem}.csv: {reason}; render it from its records") from None
+    return figure_bytes(figure, small_print)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import random
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
 
 import pytest
+import yaml
 
 import house_article
 import tiny_models
@@ -24,29 +25,32 @@ from ragauge.methods.base.states import effective_state, in_state
 LIMITS = Limits(max_new_tokens=5, ignore_stop=True)
 
 # options besides the defaults under which traces are compared
-OPTIONS = {
-    "superposition": [
-        *({"top_k": k} for k in (2, 9)),
-        *({switch: False} for switch in ("path_caching", "path_parallelization", "path_pruning")),
-        *({"saliency": kind} for kind in ("attention", "none")),
-        {"positions": "left_aligned"},
-        {"spacing": "corpus"},
-        *({"factor": factor} for factor in (1, 2)),
-        {"top_k": 2, "iterations": 2},
-        {"drop_first_token": True, "path_temperature": 1.0},
-    ],
-    "attention_sort": [{"rounds": 1}, {"rounds": 2}],
-    "top": [{"top_k": 3}, {"path_caching": True}],
-    "bm25": [{"top_k": 3}, {"path_caching": False}],
-    "tfidf": [{"top_k": 3}, {"path_caching": False}],
-    "dense": [{"top_k": 3}, {"path_caching": False}],
-    "compressed": [
-        {"inner": "superposition"},
-        {"inner": "superposition", "compressor": "expected_attention"},
-        {"inner": "naive_reuse", "compressor": "knorm"},
-        {"compressor": "finch"},
-    ],
-}
+OPTIONS = yaml.safe_load("""
+superposition:
+- {top_k: 2}
+- {top_k: 9}
+- {path_caching: false}
+- {path_parallelization: false}
+- {path_pruning: false}
+- {saliency: attention}
+- {saliency: none}
+- {positions: left_aligned}
+- {spacing: corpus}
+- {factor: 1}
+- {factor: 2}
+- {top_k: 2, iterations: 2}
+- {drop_first_token: true, path_temperature: 1.0}
+attention_sort: [{rounds: 1}, {rounds: 2}]
+top: [{top_k: 3}, {path_caching: true}]
+bm25: [{top_k: 3}, {path_caching: false}]
+tfidf: [{top_k: 3}, {path_caching: false}]
+dense: [{top_k: 3}, {path_caching: false}]
+compressed:
+- {inner: superposition}
+- {inner: superposition, compressor: expected_attention}
+- {inner: naive_reuse, compressor: knorm}
+- {compressor: finch}
+""")
 # calls follow from the text itself
 BY_CONTENT = {"cfic", "chunks", "free_extraction", "long_llmlingua", "sentence_pruning"}
 # calls name layers, of which the tiny decoder has fewer: methods/test_reuse.py
@@ -131,26 +135,25 @@ def test_paths_side_by_side_may_hold_more_than_the_context(name):
 # ---- what was read before the question
 
 
-OF_STATES = {
-    "superposition": [
-        {"positions": "left_aligned"},
-        {"positions": "left_aligned", "factor": 2},
-        {"spacing": "corpus"},
-        {"factor": 2},
-        {"path_caching": False},
-    ],
-    "parallel_windows": [{"windows": 2}, {"indent": "right"}],
-    "prophet_kv": [{"neighbours": 2}],
-    "bm25": [{"top_k": 3}, {"path_caching": False}],
-    "compressed": [
-        *({"inner": inner, "compressor": "knorm"} for inner in ("naive", "naive_reuse")),
-        {"inner": "superposition"},
-    ],
-    "naive_reuse": [{"begin": "<", "end": ">"}],
-    "prefix_tree": [{"stored": False}],
-    "chunks": [{"ranker": "bm25"}],
-    "sentence_pruning": [{"ranker": "bm25"}],
-}
+OF_STATES = yaml.safe_load("""
+superposition:
+- {positions: left_aligned}
+- {positions: left_aligned, factor: 2}
+- {spacing: corpus}
+- {factor: 2}
+- {path_caching: false}
+parallel_windows: [{windows: 2}, {indent: right}]
+prophet_kv: [{neighbours: 2}]
+bm25: [{top_k: 3}, {path_caching: false}]
+compressed:
+- {inner: naive, compressor: knorm}
+- {inner: naive_reuse, compressor: knorm}
+- {inner: superposition}
+naive_reuse: [{begin: "<", end: ">"}]
+prefix_tree: [{stored: false}]
+chunks: [{ranker: bm25}]
+sentence_pruning: [{ranker: bm25}]
+""")
 # what they chose of the documents is read with the question
 READ_CHOSEN = {
     "bm25",

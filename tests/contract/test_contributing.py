@@ -118,16 +118,17 @@ from pipeline_calls import calls
 from ragauge.pipelines.evaluation import EvaluationStretch
 from ragauge.pipelines.modes._joint import JointDecoder
 from ragauge.pipelines.pipeline import Pipeline
-from retro_parts import DOCUMENTS, ExactRetriever, specified, tokens
+from retro_parts import DOCUMENTS, ExactRetriever, record_of, specified, tokens
 chosen = specified("alternate", 16)
 pipeline = Pipeline(JointDecoder(tiny_models.tiny_lm()), chosen, ExactRetriever(DOCUMENTS))
-print(len(pipeline.record(EvaluationStretch("0", 0, tuple(tokens(150, 10)))).neighbours))
+print(len(record_of(pipeline, EvaluationStretch("0", 0, tuple(tokens(150, 10)))).neighbours))
 print(sum(call.stage == "neighbours" for call in calls(chosen.pipeline)))
 
 from ragauge.pipelines.modes.base import Checkpoint
 chosen = specified("retro", mode="in_context")
 model = chosen.mode.load(Checkpoint(sys.argv[2]))
-record = Pipeline(model, chosen, ExactRetriever(DOCUMENTS)).record(EvaluationStretch("0", 0, tuple(tokens(150, 10))))
+pipeline = Pipeline(model, chosen, ExactRetriever(DOCUMENTS))
+record = record_of(pipeline, EvaluationStretch("0", 0, tuple(tokens(150, 10))))
 print(record.status, len(record.neighbours))
 text, neighbours = tokens(70, 1), [tokens(20, 2), tokens(10, 3)]
 together, plain = model.open(70, 30), model.open(100)

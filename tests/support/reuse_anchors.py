@@ -9,6 +9,7 @@ import torch
 
 from ragauge.engines.protocol import Limits
 from ragauge.methods.base import making
+from tables import rows
 
 LIMITS = Limits(max_new_tokens=4, ignore_stop=True)
 Variant = tuple[str, dict[str, Any]]
@@ -31,6 +32,10 @@ def parts(**options):
         "recompute": 0.0,
         **options,
     }
+
+
+def named(name, options):
+    return parts(**options) if name == "parts" else (name, options)
 
 
 INNER = ("naive", "naive_reuse", "superposition", "full_article")
@@ -66,42 +71,34 @@ def answered(lm, asked, prompt, limits=LIMITS):
 
 
 FIRST_TOKEN = "first token"
-ONE_DOCUMENT = "one document"
 WHOLE = "whole"  # of a prompt: its preamble, its documents
 ANCHORS = [
-    (variant("parallel_windows", shared_prefix=True), variant("naive"), ONE_DOCUMENT),
-    (
-        variant("parallel_windows", shared_prefix=True, indent="right"),
-        variant("naive"),
-        ONE_DOCUMENT,
-    ),
-    (variant("parallel_windows"), variant("naive"), FIRST_TOKEN),
-    (variant("parallel_windows", shared_prefix=True, windows=1), variant("naive"), WHOLE),
-    (
-        variant("ape", temperature=1.0, scale=1.0),
-        variant("parallel_windows", shared_prefix=True),
-        WHOLE,
-    ),
-    (variant("parallel_experts", beta="none", gamma=0.0), variant("naive"), ONE_DOCUMENT),
-    (variant("epic", tokens=10**6), variant("naive"), WHOLE),
-    (variant("cache_blend", recompute=1.0), variant("naive"), WHOLE),
-    (variant("cache_blend", recompute=1.0, criterion="key"), variant("naive"), WHOLE),
-    (variant("prophet_kv", recompute=1.0), variant("naive"), WHOLE),
-    (variant("prophet_kv", recompute=0.0), variant("naive_reuse"), WHOLE),
-    (variant("cache_clip", recompute=1.0), variant("naive"), WHOLE),
-    (variant("cache_clip", recompute=0.0), variant("naive"), ONE_DOCUMENT),
-    (variant("prefix_tree"), variant("naive"), WHOLE),
-    (variant("context_pilot"), variant("naive"), WHOLE),
-    (parts(prefix=True), variant("epic", tokens=0), WHOLE),
-    (parts(), variant("naive_reuse"), WHOLE),
-    (parts(recompute=0.2), variant("cache_blend", recompute=0.2, criterion="key"), WHOLE),
-    (parts(recompute=1.0, criterion="value"), variant("naive"), WHOLE),
-    (
-        parts(temperature=0.8, scale=0.7, prefix=True),
-        variant("ape", temperature=0.8, scale=0.7),
-        FIRST_TOKEN,
-    ),
-    (variant("superposition", factor=1), variant("naive"), WHOLE),
+    *[
+        (named(mine, options), named(theirs, others), part)
+        for mine, options, theirs, others, part in rows("""
+parallel_windows, {shared_prefix: true}, naive, {}, one document
+parallel_windows, {shared_prefix: true, indent: right}, naive, {}, one document
+parallel_windows, {}, naive, {}, first token
+parallel_windows, {shared_prefix: true, windows: 1}, naive, {}, whole
+ape, {temperature: 1.0, scale: 1.0}, parallel_windows, {shared_prefix: true}, whole
+parallel_experts, {beta: none, gamma: 0.0}, naive, {}, one document
+epic, {tokens: 1000000}, naive, {}, whole
+cache_blend, {recompute: 1.0}, naive, {}, whole
+cache_blend, {recompute: 1.0, criterion: key}, naive, {}, whole
+prophet_kv, {recompute: 1.0}, naive, {}, whole
+prophet_kv, {recompute: 0.0}, naive_reuse, {}, whole
+cache_clip, {recompute: 1.0}, naive, {}, whole
+cache_clip, {recompute: 0.0}, naive, {}, one document
+prefix_tree, {}, naive, {}, whole
+context_pilot, {}, naive, {}, whole
+parts, {prefix: true}, epic, {tokens: 0}, whole
+parts, {}, naive_reuse, {}, whole
+parts, {recompute: 0.2}, cache_blend, {recompute: 0.2, criterion: key}, whole
+parts, {recompute: 1.0, criterion: value}, naive, {}, whole
+parts, {temperature: 0.8, scale: 0.7, prefix: true}, ape, {temperature: 0.8, scale: 0.7}, first token
+superposition, {factor: 1}, naive, {}, whole
+""")
+    ],
     *[(compressed(inner, ratio=0.0), variant(inner), WHOLE) for inner in INNER],
     *[
         (compressed(inner, ratio=0.0, compressor=name), variant(inner), WHOLE)

@@ -105,8 +105,7 @@ def run(args: argparse.Namespace) -> None:
     config = options.configuration(args)
     specifications = _configured(args, config) if config else {args.out: _stated(args)}
     # of several, which differ in their schedules alone, one that searches
-    ordered = sorted(specifications.values(), key=lambda each: not each.pipeline.queries_index)
-    specification = ordered[0]
+    specification = max(specifications.values(), key=lambda each: each.pipeline.queries_index)
     settings = specification.pipeline
     adapters = args.adapters or (Path(settings.adapters) if settings.adapters else None)
     decoder = specification.model_dump(include={"source", "dtype", "device"})
@@ -116,21 +115,22 @@ def run(args: argparse.Namespace) -> None:
         raise UserError(f"--{error}") from None
     options.check_adapters(adapters)
     servers = _servers(args, specification, config)
+    facts = None
     if servers.index:
-        for out, each in specifications.items():
-            if each.pipeline.queries_index:
-                facts = read_index_facts(servers.index, each.index if config else None)
-                nprobe = each.pipeline.nprobe or facts.nprobe
-                searched = each.pipeline.model_copy(update={"nprobe": nprobe})
-                update = {"index": facts, "pipeline": searched}
-                specifications[out] = each.model_copy(update=update)
+        facts = read_index_facts(servers.index, specification.index if config else None)
     # may measure dtypes: after all that is refused without a measurement
     allowed = ("float32",) if settings.engine == "onnx" else DTYPES
     dtype = with_dtype(ModelEntry(**decoder), recorded_dtype(args.out), allowed).dtype
-    typed = {out: each.model_copy(update={"dtype": dtype}) for out, each in specifications.items()}
+    for out, each in specifications.items():
+        update: dict[str, Any] = {"dtype": dtype}
+        if facts and each.pipeline.queries_index:
+            nprobe = each.pipeline.nprobe or facts.nprobe
+            searched = each.pipeline.model_copy(update={"nprobe": nprobe})
+            update |= {"index": facts, "pipeline": searched}
+        specifications[out] = each.model_copy(update=update)
     weights = {"adapters": adapters, "exported": args.onnx}
     with options.ended_in_order():
-        job.run(typed, args.database, servers, **weights, overwrite=args.overwrite)
+        job.run(specifications, args.database, servers, **weights, overwrite=args.overwrite)
     options.print_result(args, args.out, out=args.out)
 
 

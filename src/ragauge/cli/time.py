@@ -12,6 +12,7 @@ from ragauge.errors import UserError
 # Keys of the section `latency` that are options as they are.
 OPTIONS = {
     "trials",
+    "prompts",
     "warmup",
     "states",
     "answer_tokens",
@@ -34,13 +35,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=options.counts,
         metavar="N,...",
         help="tokens generated in a trial, a run per number (5)",
-    )
-    add(
-        "--prompts",
-        type=options.count,
-        default=3,
-        metavar="N",
-        help="prompts that share the trials (3)",
     )
     add(
         "--machine",
@@ -81,7 +75,7 @@ def run(args: argparse.Namespace) -> None:
             raise UserError(
                 f"--model: {args.model} runs behind a server; {named} need a model that runs here"
             )
-        with _timing.served_bench(args, model, questions, args.prompts, longest) as there:
+        with _timing.served_bench(args, model, questions, settings.prompts, longest) as there:
             result = served.measure_latency(variants, there, settings, seed)
         runs = (result, *result.other_lengths)
         _timing.write_result(args, result, runs, "\n".join(map(served.latency_table, runs)))
@@ -97,7 +91,7 @@ def run(args: argparse.Namespace) -> None:
     else:
         batch = settings.evidence_batch or 0
         bench = timing.bench_of_questions(
-            questions, args.prompts, model, longest, settings.threads, batch, finder
+            questions, settings.prompts, model, longest, settings.threads, batch, finder
         )
     result = latency.measure_latency(
         variants, bench, settings, machine=rates, folder=args.out.parent, seed=seed

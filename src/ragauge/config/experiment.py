@@ -71,10 +71,10 @@ class Config(Sections):
 
     def interleaved(self, label: str) -> list[str]:
         """Return the labels of the pipelines that take turns with one, itself among them."""
-        entry = self.pipelines[label]
-        others = self.pipelines.items() if entry.interleaved else ()
-        system = entry.without_schedule
-        return [other for other, its in others if its.without_schedule == system] or [label]
+        own = self.pipelines[label]
+        system = own.without_schedule
+        alike = [other for other, its in self.pipelines.items() if its.without_schedule == system]
+        return alike if own.interleaved else [label]
 
     def pipeline_specification(self, pipeline: PipelineSettings) -> PipelineSpecification:
         """Return what the records of a pipeline depend on, as far as the configuration says."""

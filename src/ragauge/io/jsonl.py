@@ -25,13 +25,13 @@ _TYPES = {
 }
 
 
-def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the JSON objects of a file with their line numbers (from 1). Raises UserError as
-    `read_lines`.
+def read_jsonl(path: Path, **options: Any) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the JSON objects of a file with their line numbers (from 1), parsed with `options` of
+    `json.loads`. Raises UserError as `read_lines`.
     """
     for number, line in read_lines(path):
         if line.strip():
-            yield number, json_object(line, f"{path}:{number}")
+            yield number, json_object(line, f"{path}:{number}", **options)
 
 
 def read_lines(path: Path, max_bytes: int = -1) -> Iterator[tuple[int, bytes]]:
@@ -69,10 +69,10 @@ def read_object(path: Path) -> dict[str, Any]:
     return json_object(text, str(path))
 
 
-def json_object(text: bytes, place: str) -> dict[str, Any]:
+def json_object(text: bytes, place: str, **options: Any) -> dict[str, Any]:
     """Parse a JSON object in UTF-8; raise UserError that names the place if it is none."""
     try:
-        value = json.loads(text)
+        value = json.loads(text, **options)
     except (
         ValueError,
         RecursionError,

@@ -18,7 +18,6 @@ from ragauge.pipelines import pipeline
 from ragauge.pipelines.database.database import Database
 from ragauge.pipelines.evaluation import texts
 from ragauge.pipelines.modes.base import Checkpoint
-from ragauge.pipelines.pipeline import Pipeline
 from ragauge.pipelines.retrieval.index import merged_folder
 from ragauge.pipelines.service.cores import pin
 from ragauge.pipelines.specification import PipelineSpecification
@@ -123,7 +122,8 @@ def run(
         checkpoint = replace(checkpoint, sha256=sha256)
         evaluation = first.evaluation
         is_searched = any(each.pipeline.queries_index for each in specifications.values())
-        index_sha256 = servers.index_sha256() if is_searched else None
+        searched = servers if is_searched else None
+        index_sha256 = searched.index_sha256() if searched else None
         hashes = {
             "source": name,
             "model_sha256": sha256,
@@ -134,18 +134,14 @@ def run(
         is_published = settings.task == "perplexity" and settings.scoring == "published"
         read = texts(database, settings.tokens, settings.limit, evaluation, published=is_published)
         about = {"provenance": provenance(), "database": database.counts}
-
-        @cache
-        def loaded() -> dict[str, Any]:
-            return _load(first, checkpoint, database, servers if is_searched else None, opened)
-
+        load = cache(partial(_load, first, checkpoint, database, searched, opened))
         runs = []
         for out, specification in specifications.items():
             code = digest("ragauge.pipelines.pipeline", *specification.component_modules)
-            searched = index_sha256 if specification.pipeline.queries_index else None
-            update = hashes | {"index_sha256": searched, "code": code}
+            own = index_sha256 if specification.pipeline.queries_index else None
+            update = hashes | {"index_sha256": own, "code": code}
             complete = specification.model_copy(update=update)
-            make = partial(_pipeline, complete, loaded)
+            make = partial(_pipeline, load, complete)
             runs.append(pipeline.run(make, read, complete, out, overwrite=overwrite, about=about))
         pipeline.in_turns(runs, first.seed)
 
@@ -190,6 +186,6 @@ def _load(
 
 
 def _pipeline(
-    specification: PipelineSpecification, loaded: Callable[[], dict[str, Any]]
-) -> Pipeline:
-    return Pipeline(specification=specification, **loaded())
+    load: Callable[[], dict[str, Any]], specification: PipelineSpecification
+) -> pipeline.Pipeline:
+    return pipeline.Pipeline(specification=specification, **load())

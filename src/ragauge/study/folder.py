@@ -3,6 +3,7 @@ overwritten.
 """
 
 import json
+import re
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
@@ -38,7 +39,12 @@ def claim(folder: Path) -> None:
 
 
 def check_writable(folder: Path) -> None:
-    """Raise UserError if a folder cannot be written; what is not there yet is not left there."""
+    """Raise UserError if a folder cannot be written, or its name not be written into files; what is
+    not there yet is not left there.
+    """
+    path = str(folder.resolve())
+    if re.search("[\ud800-\udfff]", path):  # bytes that are no letters in this locale
+        raise UserError(f"--out: {path!a} is not text in this locale")
     is_new = not folder.exists()
     claim(folder)
     if is_new:

@@ -115,7 +115,6 @@ def docx(content: bytes) -> Content:
     mammoth = _library("mammoth", "DOCX")
     lxml_html = _library("lxml.html", "DOCX")
     from ragauge.study import word
-    from ragauge.study.word_numbers import INDENT
 
     with _one_line_errors("a Word document"):
         document, title, characters, left_out = word.prepare(content)
@@ -123,13 +122,9 @@ def docx(content: bytes) -> Content:
         tree = lxml_html.fromstring(f"<div>{page.value.replace(BACK_LINK, '')}</div>")
         read = "".join(tree.text_content().split())
         left_out["text in unknown places"] += (characters - Counter(read)).total()
-        for message in page.messages:
-            left_out["symbols and embedded texts"] += bool(UNREAD.search(message.message))
-        for part in [*tree.iter("thead", "tbody")]:  # merged cells reach from one to the other
-            part.drop_tag()
+        left_out["symbols and embedded texts"] = len(UNREAD.findall(str(page.messages)))
         left_out += html_tree.repair(tree)
-        text = re.sub(f"(?<=[#|] ){INDENT}+", "", html_tree.markdown(tree))
-        text = text.replace(INDENT, "  ")
+        text = html_tree.markdown(tree)
     return Content(text, title or _heading(text), omissions=_counted(left_out))
 
 

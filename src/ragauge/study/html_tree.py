@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Any
 
 from ragauge.study.numerals import numeral
-from ragauge.study.stylesheets import GAP, UNKNOWN, stylesheet
+from ragauge.study.stylesheets import GAP, INDENT, UNKNOWN, stylesheet
 
 Element = Any  # of lxml
 
@@ -26,15 +26,18 @@ BLOCKS = frozenset((
 INVISIBLE = ("head", "script", "style", "noscript", "template", "svg", "rp", "annotation")
 LEFT_OUT = {  # elements that are hidden, deleted or second forms of what is read
     "hidden text": "//*[contains(@style, ';display:none') and not(contains(@class, 'mwe-math'))"
-    " or @hidden and not(contains(@style, ';display:'))]",
+    " or @hidden and not(contains(@style, ';display:')) or contains(concat(@style, ';'), ';opacity:0;')"
+    " or contains(concat(@style, ';'), ';font-size:0;') or self::dialog and not(@open)]",
     "deleted text": "//del | //s | //strike | //*[contains(@style, 'line-through')]",
     "readings of characters": "//ruby//rt",
     "drawings of formulas": "//*[@class='katex-html']",
 }
 _UNSEEN = "contains(@style, ';visibility:hidden') or contains(@style, ';visibility:collapse')"
-UNSEEN = f"//text()[ancestor::*[contains(@style, ';visibility:')][1][{_UNSEEN}]]"
+UNSEEN = f"/descendant::text()[ancestor::*[contains(@style, ';visibility:')][1][{_UNSEEN}]]"
 RAISED = "//sup | //sub | //*[contains(@style, ';vertical-align:')]"
 ALIGNED = re.compile(r";vertical-align:(?:(sub|-[\d.]*[1-9])|super|[\d.]*[1-9])")
+# a class of a style sheet that raises or lowers text
+ALIGNED_CLASS = re.compile(r"\.([\w-]+)\s*\{[^{}]*?(vertical-align\s*:\s*su[bp][^;{}]*)", re.I)
 # around raised and lowered text: code points that are nobody's
 UP, DOWN, END = "\U0010fff1\U0010fff2\U0010fff3"
 MARKED = re.compile(f"([{UP}{DOWN}])([^{UP}{DOWN}{END}]*){END}")
@@ -48,7 +51,6 @@ OF_WORDS = re.compile(
 SIMPLE = re.compile(r"[+\u2212\u2013-]?\d[\d.,]*|[^\W\d_]*|.|\(.*\)")  # needs no parentheses
 # addresses of notes, if they do not end with the note's mark
 NOTE = re.compile(r"#(.*[-_.:])?((foot|end)?notes?|n|fn|ftn|edn|refs?|cite?|bib)(?![a-z])", re.I)
-MAX_SPAN = 1000
 BREAK = "\v"  # a line's end that is meant
 
 
@@ -58,10 +60,13 @@ def repair(tree: Element) -> Counter[str]:
     Returns: the characters that were dropped or are not understood, by kind.
     """
     left_out = Counter[str]()
+    sheets = "".join(element.text or "" for element in tree.iter("style"))
+    for name, style in ALIGNED_CLASS.findall(sheets):
+        for element in tree.xpath(f"//*[contains(concat(' ', @class, ' '), ' {name} ')]"):
+            element.set("style", f"{style};{element.get('style', '')}")
     for element in tree.xpath("//*[@style]"):
         style = re.sub(r"/\*.*?\*/|\s", "", element.get("style").lower())
-        pairs = dict(re.findall(r"([^;:]+):([^;]*)", style))  # the last of each name counts
-        element.set("style", "".join(f";{name}:{value}" for name, value in pairs.items()))
+        element.set("style", f";{style}")
     for kind, path in LEFT_OUT.items():
         for element in reversed(tree.xpath(path)):  # the innermost first
             if element.getparent() is not None and element.tag != "body":
@@ -70,13 +75,15 @@ def repair(tree: Element) -> Counter[str]:
     for text in tree.xpath(UNSEEN):
         left_out["hidden text"] += len("".join(text.split()))
         setattr(text.getparent(), "tail" if text.is_tail else "text", " ")
+    for element in tree.xpath("//*[contains(name(), ':math')]/descendant-or-self::*"):
+        element.tag = element.tag.split(":")[-1]
     for element in tree.iter("math"):
         text = f" {stylesheet('formulas.xsl')(element)}{GAP}"
         element[:] = []
         element.text = text
     left_out["formulas of unknown form"] += tree.text_content().count(UNKNOWN)
     for element in tree.xpath(RAISED):
-        aligned = ALIGNED.match(element.get("style", ""))
+        aligned = ALIGNED.search(element.get("style", ""))
         if aligned or element.tag in ("sup", "sub"):
             is_low = bool(aligned[1]) if aligned else element.tag == "sub"
             _mark(element, is_low)
@@ -86,8 +93,8 @@ def repair(tree: Element) -> Counter[str]:
 def _mark(element: Element, is_low: bool) -> None:
     """Put marks around a raised or lowered text, or brackets, if it links to a note."""
     text = element.text_content().strip()
-    links = [*element.iterancestors("a"), *element.iter("a")]
-    places = [link.get("href", "") for link in links]
+    around = (link for link in element.iterancestors("a") if link.text_content().strip() == text)
+    places = [link.get("href", "") for link in (*around, *element.iter("a"))]
     is_note = text[:1] not in "[(" and any(
         NOTE.search(place) or ("#" in place and place.endswith(text)) for place in places
     )
@@ -113,7 +120,7 @@ def _sign(marked: re.Match[str]) -> str:
     before = re.sub(f"[{UP}{DOWN}{END}{GAP}]", "", marked.string[: marked.start()][-20:])
     behind = marked.string[marked.end() :][:20]
     if not text or text[0] in "^_[":
-        return text
+        return marked[2]
     if text.isdigit() and HALF.match(behind):  # 3 1/2
         return " " * before[-1:].isalnum() + text
     following = behind.lstrip(END + GAP)[:1]
@@ -131,7 +138,9 @@ def text_size(tree: Element) -> int:
     """Count the characters of a tree that a reader sees, white space aside."""
     hidden = " or ".join(f"ancestor::{tag}" for tag in INVISIBLE)
     return sum(
-        len(part) for text in tree.xpath(f".//text()[not({hidden})]") for part in text.split()
+        len(part)
+        for text in tree.xpath(f"descendant::text()[not({hidden})]")
+        for part in text.split()
     )
 
 
@@ -177,21 +186,19 @@ def _items(element: Element) -> Iterator[str]:
     """
     step = -1 if element.get("reversed") is not None else 1
     number = _integer(element, "start", len(element.findall("li")) if step < 0 else 1)
-    style = re.search("(low|upp)er-(alpha|latin|roman)", element.get("style", ""))
-    kind = style[0] if style else element.get("type", "")
+    styles = re.findall("(?:low|upp)er-(?:alpha|latin|roman)", element.get("style", ""))
+    kind = (*styles, element.get("type", ""))[0]
     yield from _paragraphs(element.text or "")
     for child in element:
         parts = list(_block(child)) if child.tag in BLOCKS else [*_paragraphs(_inline(child))]
-        if child.tag in LISTS:  # a list in a list, without an item around it
-            parts = [re.sub("^", "  ", part, flags=re.MULTILINE) for part in parts]
-        elif child.tag == "li":
+        below = [re.sub("^", "  ", part, flags=re.MULTILINE) for part in parts]
+        if child.tag == "li":
             number = _integer(child, "value", number)
             shown = numeral(child.get("type", kind), number) or number
             mark = f"{shown}." if element.tag == "ol" else "-"
-            below = [re.sub("^", "  ", part, flags=re.MULTILINE) for part in parts[1:]]
-            parts = [f"{mark} {part}" for part in parts[:1]] + below
+            below[:1] = [f"{mark} {part}" for part in parts[:1]]
             number += step
-        yield from parts
+        yield from below if child.tag in (*LISTS, "li") else parts
         yield from _paragraphs(child.tail or "")
 
 
@@ -214,21 +221,20 @@ def _rows(table: Element) -> Iterator[str]:
 
 def _grid(rows: Sequence[Element]) -> Iterator[list[str]]:
     """Yield the texts of each row; a cell that spans rows or columns is repeated in them."""
-    reaching = dict[int, tuple[str, int]]()  # column -> a text, and how many rows it reaches down
+    lines = [dict[int, str]() for _ in rows]  # column -> text
     for number, row in enumerate(rows):
-        line = {column: text for column, (text, _) in reaching.items()}
-        reaching = {column: (text, n - 1) for column, (text, n) in reaching.items() if n > 1}
         column = 0
         for cell in row.iterchildren(*CELLS):
-            while column in line:
+            while column in lines[number]:
                 column += 1
             text = text_line(cell)
-            rows_reached = _integer(cell, "rowspan", 1) or len(rows) - number
-            for _ in range(max(1, min(_integer(cell, "colspan", 1), MAX_SPAN))):
-                line.setdefault(column, text)  # where two cells overlap, the upper one
-                if rows_reached > 1:
-                    reaching.setdefault(column, (text, rows_reached - 1))
+            rows_reached = _integer(cell, "rowspan", 1)
+            reached = lines[number:][: max(1, rows_reached) if rows_reached else None]
+            for _ in range(max(1, min(_integer(cell, "colspan", 1), 1000))):  # as browsers limit it
+                for line in reached:
+                    line.setdefault(column, text)  # where two cells overlap, the upper one
                 column += 1
+    for line in lines:
         yield [line.get(column, "") for column in range(max(line, default=-1) + 1)]
 
 
@@ -256,4 +262,5 @@ def _inline(element: Element) -> str:
 def _paragraphs(inline: str) -> Iterator[str]:
     """Join white space, as browsers do, but for meant line ends; two of them part paragraphs."""
     lines = _signed("\n".join(" ".join(line.split()) for line in inline.split(BREAK)))
-    return (part.strip() for part in re.split(r"\n{2,}", lines) if part.strip())
+    parts = re.split(r"\n{2,}", lines)
+    return (part.strip().replace(INDENT, "  ") for part in parts if part.strip())

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from string import ascii_lowercase
 
 ROMAN = {
     1000: "m", 900: "cm", 500: "d", 400: "cd", 100: "c", 90: "xc", 50: "l", 40: "xl",
@@ -20,12 +21,12 @@ def roman(number: int) -> str:
 
 def letters(number: int) -> str:
     """Count a to z, aa, ab and on, as HTML does."""
-    return letters((number - 1) // 26) + chr(97 + (number - 1) % 26) if number else ""
+    return letters((number - 1) // 26) + ascii_lowercase[(number - 1) % 26] if number else ""
 
 
 def repeated_letters(number: int) -> str:
     """Count a to z, aa, bb and on, as Word does."""
-    return letters((number - 1) % 26 + 1) * ((number + 25) // 26)
+    return ascii_lowercase[(number - 1) % 26] * ((number + 25) // 26)
 
 
 FORMS: dict[str, Callable[[int], str]] = {  # names of HTML, CSS and Word -> how a number is written
@@ -33,7 +34,7 @@ FORMS: dict[str, Callable[[int], str]] = {  # names of HTML, CSS and Word -> how
     "[aA]|.*-(alpha|latin)": letters,
     ".*Letter": repeated_letters,
     "decimalZero": "{:02}".format,
-    "none": lambda number: "",
+    "none": "".format,
     "1?|decimal": str,
 }
 

@@ -61,7 +61,9 @@ def read_questions(path: Path) -> list[StudyQuestion]:
             f"{path}: questions are read from files that end with {', '.join((*TABLE_SUFFIXES, *JSON_SUFFIXES))}"
         )
     questions: dict[str, StudyQuestion] = {}
+    unused = dict[str, None]()
     for place, row in _table(path) if name.endswith(TABLE_SUFFIXES) else _lines(path):
+        unused |= dict.fromkeys(name for name in row if name and name not in COLUMNS)
         if isinstance(row.get("gold"), list) and len(row["gold"]) == 1:
             [row["gold"]] = row["gold"]
         gold = field(row, "gold", str, place) if row.get("gold") else None
@@ -71,6 +73,8 @@ def read_questions(path: Path) -> list[StudyQuestion]:
         questions.setdefault(question.key, question)
     if not questions:
         raise UserError(f"{path}: no questions")
+    if unused:
+        logger.warning("%s: columns that are not used: %s", path, ", ".join(unused))
     return list(questions.values())
 
 
@@ -78,11 +82,11 @@ def _answers(row: Mapping[str, Any], place: str) -> tuple[str, ...]:
     answers = row.get("answers")
     if isinstance(answers, dict):  # as SQuAD has them, with the places of the texts
         answers = answers.get("text")
-    if not isinstance(answers, str | list | None):
-        answers = [answers]
+    if type(answers) is int:
+        answers = str(answers)
     if isinstance(answers, list):
         answers = [a.get("text", a) if isinstance(a, dict) else a for a in answers]
-        answers = [str(a) if type(a) in (int, float) else a for a in answers]
+        answers = [str(a) if type(a) is int else a for a in answers]
     if isinstance(answers, str):
         if re.fullmatch(r"\s*\[.*\]\s*", answers, re.DOTALL):
             raise UserError(
@@ -97,7 +101,7 @@ def _columns(names: Sequence[str], place: str) -> list[str]:
     UserError: a column is there twice, or one is missing and another's name is like its name.
     """
     columns = [name.strip().casefold().replace("user_input", "question") for name in names]
-    truths = any(re.fullmatch(TRUTHS, column) for column in columns)
+    truths = "answers" not in columns and any(re.fullmatch(TRUTHS, name) for name in columns)
     answers = TRUTHS if truths else "answer"
     columns = [re.sub(f"^({answers})$", "answers", column) for column in columns]
     for wanted in COLUMNS:
@@ -119,10 +123,10 @@ def _columns(names: Sequence[str], place: str) -> list[str]:
 def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the objects of JSON lines, of one array or of SQuAD's articles, with their places."""
     records: Iterable[tuple[dict[str, Any], str]]
-    records = ((record, f"{path}:{number}") for number, record in read_jsonl(path))
+    records = ((record, f"{path}:{number}") for number, record in read_jsonl(path, parse_float=str))
     content: Any = None
     with suppress(OSError, ValueError, RecursionError):
-        content = json.loads(path.read_bytes())
+        content = json.loads(path.read_bytes(), parse_float=str)
     if type(content) is list:
         records = objects({"questions": content}, "questions", str(path))
     elif isinstance(content, dict) and "data" in content and "question" not in content:

@@ -3,13 +3,16 @@
 python -m ragauge.study.reader_process SOCKET      # as `ReaderProcess` starts it
 """
 
+import os
 import signal
 import subprocess
 import sys
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
+
+from pydantic import TypeAdapter
 
 from ragauge.errors import UserError
 from ragauge.study import formats
@@ -17,6 +20,13 @@ from ragauge.study.errors import UnreadableError
 
 LONGEST_S = 20  # for one document,
 LONGEST_S_PER_MB = 10  # and more for a large one
+MAX_BYTES = 1 << 30  # of an outcome
+
+
+# a content, or whether an error is a user's mistake, and its message
+Outcome = formats.Content | tuple[bool, str]
+# JSON, since unpickling could run what a document made of its reader
+OUTCOMES = TypeAdapter[Outcome](Outcome)
 
 
 class ReaderProcess:
@@ -52,17 +62,21 @@ class ReaderProcess:
                 command = [sys.executable, "-P", "-m", __name__, str(fd)]
                 self._process = subprocess.Popen(command, pass_fds=[fd])
         try:
-            self._pipe.send(path)
-            outcome: Any = self._pipe.recv()
+            self._pipe.send_bytes(os.fsencode(path))
+            outcome = OUTCOMES.validate_json(self._pipe.recv_bytes(MAX_BYTES), strict=True)
         except (EOFError, OSError):
             code = self._process.wait()
             self.__exit__()
             late = f"not read within {_longest_s(path)} s"
             ended = f"its reader ended with exit code {code}"
-            outcome = UnreadableError(late if code == -signal.SIGALRM else ended)
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
+            outcome = (False, late if code == -signal.SIGALRM else ended)
+        except ValueError:
+            self.__exit__()
+            outcome = (False, "its reader handed over something else than a text")
+        if isinstance(outcome, formats.Content):
+            return outcome
+        is_mistake, message = outcome
+        raise UserError(message) if is_mistake else UnreadableError(message)
 
 
 def _longest_s(path: Path) -> int:
@@ -75,16 +89,17 @@ def _main() -> None:
     pipe = Connection(int(sys.argv[1]))
     while True:
         try:
-            path = pipe.recv()
+            path = Path(os.fsdecode(pipe.recv_bytes()))
         except (EOFError, OSError):
             return
         signal.alarm(_longest_s(path))
+        outcome: Outcome
         try:
-            outcome: Any = formats.read(path)
+            outcome = formats.read(path)
         except (UnreadableError, UserError) as error:
-            outcome = error
+            outcome = (isinstance(error, UserError), str(error))
         signal.alarm(0)
-        pipe.send(outcome)
+        pipe.send_bytes(OUTCOMES.dump_json(outcome))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 GAP = "\U0010fff0"  # in texts: a blank, if letters, digits or parentheses stand at both sides
+INDENT = "\U0010fff5"  # in texts: before an item of a list, for each level above it
 UNKNOWN = "\U0010fff4"  # in texts: before a part of a formula that is not understood
 
 

@@ -17,6 +17,7 @@ ASIDE_NAMES = frozenset((  # words of a class or an id
     "ad", "ads", "advertisement", "breadcrumb", "breadcrumbs", "comments", "copyright", "foot", "footer", "menu",
     "nav", "navbar", "navigation", "newsletter", "promo", "related", "share", "sidebar", "social", "toc", "widget",
 ))  # fmt: skip
+PARTS = ("body", "main", "article", "section", "div", "form", "td")  # that may be the content
 MIN_PROSE = 400  # characters, with fewer of which trafilatura returns paragraphs alone
 MIN_SHARE = 0.5  # part of the page's prose, below which all of that is taken
 MAX_LINES = 200  # recognised ones, the longest, by which the content's element is found
@@ -77,10 +78,11 @@ def _content(tree: Element, trafilatura: Any) -> Element:
         return sum(len(line) for line in lines if line in text)
 
     wanted = MIN_MATCHED * matched(tree)
+    content = tree
     inner = [tree]
     while inner:
-        content = inner[0]
-        children = (child for child in content if isinstance(child.tag, str))
+        content = inner[0] if inner[0].tag in PARTS else content
+        children = (child for child in inner[0] if isinstance(child.tag, str))
         inner = [child for child in children if matched(child) >= wanted]
     return content if _prose(content) >= MIN_SHARE * _prose(tree) else tree
 

@@ -10,7 +10,7 @@ from lxml import etree
 
 from ragauge.study.errors import UnreadableError
 from ragauge.study.stylesheets import stylesheet
-from ragauge.study.word_numbers import WORD, Numbering
+from ragauge.study.word_numbers import Numbering
 
 # of unpacked text, of which a parser holds some thirty copies
 LARGEST_XML_BYTES = 32 << 20
@@ -49,7 +49,8 @@ def prepare(content: bytes) -> tuple[io.BytesIO, str, Counter[str], Counter[str]
     roots = {etree.QName(tree).localname: tree for tree in trees}
     none = etree.Element("none")
     left_out = Counter[str]()
-    numbering = Numbering(roots.get("numbering", none), left_out)
+    repair = stylesheet("word.xsl")
+    numbering = Numbering(repair(roots.get("numbering", none)).getroot(), left_out)
     characters = Counter[str]()
     title = ""
     repaired = io.BytesIO()
@@ -61,7 +62,7 @@ def prepare(content: bytes) -> tuple[io.BytesIO, str, Counter[str], Counter[str]
                 title = tree.findtext("{*}title") or ""
             if name in TEXTS:
                 tree.append(deepcopy(roots.get("styles", none)))
-                tree = _repaired(stylesheet("word.xsl")(tree).getroot(), numbering, left_out)
+                tree = _repaired(repair(tree).getroot(), numbering, left_out)
                 characters.update(_text(tree))
             if name != "numbering":  # which is written into the texts
                 target.writestr(part.filename, etree.tostring(tree))
@@ -74,11 +75,8 @@ def _repaired(tree: etree._Element, numbering: Numbering, left_out: Counter[str]
         dropped = "".join(element.text or "" for element in tree.iter(name))
         left_out[f"{name} text"] += len(dropped)
         etree.strip_elements(tree, name, with_tail=False)
-    for paragraph in tree.iterfind(f".//{WORD}p[@list]"):
-        values = map(paragraph.get, ("list", "level", "style"))
-        label = etree.Element(f"{WORD}r")
-        etree.SubElement(label, f"{WORD}t").text = numbering.label(*values)
-        paragraph.insert(paragraph.find("{*}pPr") is not None, label)
+    for text in tree.iterfind(".//{*}t[@list]"):
+        text.text = numbering.label(*text.attrib.values())
     return tree
 
 

@@ -218,3 +218,8 @@ def test_an_item_depends_on_the_entries_that_it_reads_alone(
     after = Plan(parse(written, "c.yaml"), 1).items
     names = {"superposition_table_1", "frontier", "piperag_figure_4", "cfic_table_1"}
     assert {name for name in names if before.settings(name) != after.settings(name)} == items
+
+
+def test_models_that_are_fine_tuned_here_are_left_out_where_an_item_reads_none():
+    mine = VariantJob("nq", "mine", "naive", "naive", {}, (), "single_hop", trained=True)
+    assert names(Reads(answers=[every()], trained=False), mine, NAIVE) == ["naive"]

@@ -75,3 +75,8 @@ def test_a_checkpoint_is_read_in_8_bits(tmp_path):
 def test_devices_without_them_are_refused():
     with pytest.raises(UserError, match="'int8' are not available on device 'cuda'"):
         int8_layers.linear_storage("int8", torch.device("cuda"))
+
+
+def test_a_token_of_zeros_gives_the_bias():
+    made = int8_layers.int8(linear(64, 96))
+    assert torch.equal(made(torch.zeros(1, 96))[0], made.bias)

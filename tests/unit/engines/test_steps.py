@@ -100,3 +100,16 @@ def test_a_device_that_cannot_capture_them_decodes_without_and_says_so_once(monk
     assert state == {"cuda_graphs": "off: CUDA out of memory"}
     assert latency.cuda_graphs(lm) == "off: CUDA out of memory"
     assert latency.cuda_graphs(random_lm(LLAMA)) is None
+
+
+@SHAPES
+def test_a_shorter_prompt_after_a_longer_one_sees_nothing_of_it(shape, made):
+    lm = random_lm(shape)
+    alone = respond(lm, 12, seed=5)[0]
+    with_steps(lm)
+    respond(lm, 200)
+    with torch.inference_mode():
+        for values in made[0].cache.k + made[0].cache.v:
+            values[:, 100:] = 1e4  # would be seen
+    assert respond(lm, 12, seed=5)[0] == alone
+    assert len(made) == 1

@@ -1,5 +1,6 @@
 """The library runs the code of `ragauge run`: same records, same files, same messages."""
 
+import gc
 import json
 import sys
 from functools import partial
@@ -252,3 +253,12 @@ def test_a_package_of_an_extra_is_named(model, questions, monkeypatch):
     ):
         with pytest.raises(ragauge.UserError, match=missing):
             call()
+
+
+def test_temporary_records_go_with_their_results(model, questions):
+    made = ragauge.evaluate("naive", questions, model, limit=1, max_new_tokens=2)
+    folder = made.folder
+    assert folder.exists()
+    del made
+    gc.collect()
+    assert not folder.exists()

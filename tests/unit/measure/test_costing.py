@@ -39,17 +39,6 @@ def test_one_path_costs_what_the_plain_prompt_costs():
     )
 
 
-def test_what_is_prepared_is_costed_apart():
-    report = project("superposition", "total", top_k=1)
-    assert report["flop"] + report["offline_flop"] == 2 * report["compute_cycles"]
-    assert report["offline_kv_bytes"] == 2 * 32 * 4096 * (43 + 2834) * 2
-    assert report["kv_bytes"] >= report["offline_kv_bytes"]
-    naive = project("naive", "total")
-    assert naive["trace"] == [{"stage": "prompt", "lengths": (2914,), "past": (0,), "logits": (1,)}]
-    assert naive["offline_flop"] == naive["offline_kv_bytes"] == 0
-    assert naive["theoretical_speedup"] == 1.0
-
-
 @pytest.mark.parametrize("kv", ["full", "int8"])
 @pytest.mark.parametrize(
     ("name", "options"),
@@ -142,3 +131,14 @@ def test_other_load_is_allowed_by_the_protocol_or_by_the_option(
     common = ["--config", str(tmp_path / "t.yaml"), "--dataset", "nq_open", "--model", "m"]
     assert main(["time", *common, *option, "--out", str(tmp_path / "o.json")]) == 2
     assert timed == [allowed]
+
+
+def test_what_is_prepared_is_costed_apart():
+    report = project("superposition", "total", top_k=1)
+    assert report["flop"] + report["offline_flop"] == 2 * report["compute_cycles"]
+    assert report["offline_kv_bytes"] == 2 * 32 * 4096 * (43 + 2834) * 2
+    assert report["kv_bytes"] >= report["offline_kv_bytes"]
+    naive = project("naive", "total")
+    assert naive["trace"] == [{"stage": "prompt", "lengths": (2914,), "past": (0,), "logits": (1,)}]
+    assert naive["offline_flop"] == naive["offline_kv_bytes"] == 0
+    assert naive["theoretical_speedup"] == 1.0

@@ -161,3 +161,10 @@ def test_biases_cost_bytes_and_cannot_be_selected_again(lm):
     assert small.bytes == plain + 4 * sum(lm.shape.kv_heads) * small.length
     with pytest.raises(ValueError, match="without score biases"):
         small.select_by_head([[[0]] * heads for heads in lm.shape.kv_heads])
+
+
+@pytest.mark.parametrize("budget", ["layer", "all"])
+def test_heads_without_tokens_add_nothing(lm, budget):
+    _, small, _ = fitted(lm, 0.97, budget)
+    assert any(at[:, : small.length].isinf().all(1).any() for at in small.head_positions or ())
+    assert all(values.isfinite().all() for values in (*small.v, *(small.head_bias or ())))

@@ -58,23 +58,6 @@ def test_the_control_takes_the_shortest_chunk_whatever_is_asked(question):
     assert texts(answered("chunks", prompt, **options)) == ["Bees fly."]
 
 
-def test_chunks_are_embedded_before_the_question_is_known(encoder):
-    lm = long_lm()
-    method = making.make("chunks", encoder=encoder)
-    prompt = prompt_of()
-    with lm.tracing() as trace:
-        state = method.prepare(lm, prompt)
-        prepared = len(trace)
-        method.answer(lm, state, prompt, LIMITS)
-    assert [(c.stage, c.offline) for c in trace[:prepared]] == [("rank", True)]
-    assert [(c.stage, c.offline) for c in trace[prepared:]] == [
-        ("rank", False),
-        ("prompt", False),
-        ("decode", False),
-    ]
-    assert (trace[0].macs or 0) > (trace[1].macs or 0) > 0
-
-
 # ---- free extraction
 
 

@@ -1,12 +1,14 @@
 """Text that is left out of a plain prompt by a small model: which, and what the prompt then is."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from house_article import INSTRUCTION, LIMITS, answered, long_lm, prompt_of
+from ragauge.cost.flop import call_macs
 from ragauge.engines.loading import load_lm
 from ragauge.errors import UserError
 from ragauge.methods import sentence_pruning
@@ -179,3 +181,17 @@ def test_the_same_model_as_auxiliary_makes_the_same_prompt(
     assert (by_other.ids, by_other.kept) == (alone.ids, alone.kept)
     assert by_other.saliency == pytest.approx(alone.saliency, abs=1e-4)
     assert its_bytes >= own_bytes
+
+
+def test_the_auxiliarys_own_cost_counts_online(reader, sources):
+    prompt = prompt_of(*DOCUMENTS, instruction=PLAIN, tokenizer=reader.tokenizer)
+    shape = load_lm(sources["small"]).shape
+    own, trace = (
+        compressed(reader, prompt, rate=1.0, auxiliary=one)[1] for one in ("", sources["small"])
+    )
+    for one, other in zip(own, trace, strict=True):
+        expected = (
+            {"stage": "auxiliary", "macs": call_macs(one, shape)} if one.stage == "compress" else {}
+        )
+        assert replace(other, seconds=None) == replace(one, seconds=None, **expected)
+    assert [call.offline for call in trace] == [False] * len(trace)

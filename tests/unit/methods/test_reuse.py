@@ -2,6 +2,7 @@
 what each reads.
 """
 
+import math
 from dataclasses import replace
 from itertools import permutations
 from types import SimpleNamespace
@@ -25,6 +26,7 @@ from ragauge.methods.compressors import base
 from ragauge.methods.compressors.base import Context
 from ragauge.methods.compressors.expected_attention import ExpectedAttention
 from ragauge.methods.context_pilot import annotated
+from ragauge.methods.parallel_experts import _divergence
 from ragauge.methods.prompts import (
     PREAMBLE,
     TASK,
@@ -923,3 +925,22 @@ def test_the_item_counts_what_is_read_again(llama, asked, share):
         records={"q": SimpleNamespace(tokens=prompt.token_counts())},
     )
     assert reuse_table.read_again(run)["q"] == pytest.approx(share)
+
+
+@pytest.mark.parametrize(("inner", "window"), [("naive_reuse", 10), ("superposition", 4)])
+def test_documents_read_apart_leave_snapkv_a_shorter_window(plain_lm, inner, window):
+    """The question, or the task behind its copies, as docs/methods.md states it."""
+    prompt = tiny_prompt([30, 20, 26])
+    name, options = compressed(inner, compressor="snapkv")
+    around = making.make(name, **options)
+    state = around.prepare(plain_lm, prompt)
+    around.answer(plain_lm, state, prompt, LIMITS)
+    assert {len(q[0]) for q in state[0].compressor.window.queries.values()} == {window}
+
+
+def test_a_probability_of_zero_adds_nothing_to_the_divergence():
+    """Those below the smallest number of fp32 as well."""
+    logits = torch.tensor(
+        [[0.0, -300.0, -200.0], [-300.0, 0.0, -torch.inf], [0.0, -200.0, -torch.inf]]
+    )
+    torch.testing.assert_close(_divergence(logits, "paper"), torch.tensor([[0.0], [math.log(2)]]))

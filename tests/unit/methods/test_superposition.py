@@ -572,17 +572,6 @@ def test_attention_sort_by_the_query_sees_the_attention_of_all_its_tokens(lm):
     assert answer.ids == fresh(lm, make("naive"), prompt).ids
 
 
-def test_attention_sort_reads_as_often_as_it_says(llama):
-    prompt = tiny_prompt([9, 14, 5, 11, 9, 7], seed=1)
-    for rounds in (1, 2, 3):
-        with llama.tracing() as trace:
-            fresh(llama, make("attention_sort", rounds=rounds), prompt)
-        assert [c.stage for c in trace] == ["sort"] * (rounds - 1) + ["prompt", "decode"]
-    with llama.tracing() as trace:  # of one document the order cannot change
-        fresh(llama, make("attention_sort", rounds=3), tiny_prompt([12]))
-    assert [c.stage for c in trace] == ["sort", "decode"]
-
-
 # ---- rankers
 
 

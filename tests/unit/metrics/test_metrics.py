@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from ragauge import registry
 from ragauge.io.jsonl import read_jsonl
 from ragauge.metrics import base as metrics
+from tables import rows
 
 TEXT = st.text("ab theAN.,'-\u2028é1\n", max_size=20)
 ANSWERS = st.lists(TEXT, min_size=1, max_size=4)
@@ -28,26 +29,27 @@ def test_best_subspan_em_agrees_with_every_official_record(shared_data):
 
 @pytest.mark.parametrize(
     ("name", "prediction", "answers", "expected"),
-    [
-        ("best_subspan_em", "It was the Röntgen-man.", ["röntgenman"], 1.0),
-        ("best_subspan_em", "nobody\nRöntgen", ["Röntgen"], 0.0),
-        ("best_subspan_em", "\nRöntgen", ["Röntgen"], 0.0),
-        # to the letter of the official evaluation
-        ("best_subspan_em", "Zoe\u0308", ["Zo\u00eb"], 0.0),
-        ("contains_answer", "Zoe\u0308", ["Zo\u00eb"], 1.0),
-        ("contains_answer", "The o\ufb03ce of Holm\u00adberg.", ["office of holmberg"], 1.0),
-        ("contains_answer", "nobody\nR\u00f6ntgen", ["R\u00f6ntgen"], 0.0),
-        ("contains_answer", "Anything.", ["The", "!!!", "\u3002"], 0.0),  # nothing is left of them
-        ("best_subspan_em", "Anything.", ["The"], 1.0),
-        ("em", "The  Beatles!", ["beatles"], 1.0),
-        ("em", "The Beatles band", ["Beatles"], 0.0),
-        ("em", "Democrat", ["Democratic Party", "Democrat"], 1.0),
-        ("f1", "the big red dog", ["red dog"], 0.8),
-        ("f1", "dog dog", ["dog"], 2 / 3),
-        ("f1", "cat", ["dog", "a cat"], 1.0),
-        ("f1", "", ["dog"], 0.0),
-        ("f1", "the", ["a"], 1.0),
-    ],
+    rows(r"""
+best_subspan_em, It was the Röntgen-man., [röntgenman], 1.0
+best_subspan_em, "nobody\nRöntgen", [Röntgen], 0.0
+best_subspan_em, "\nRöntgen", [Röntgen], 0.0
+# to the letter of the official evaluation
+best_subspan_em, "Zoe\u0308", ["Zo\u00eb"], 0.0
+contains_answer, "Zoe\u0308", ["Zo\u00eb"], 1.0
+contains_answer, "The o\ufb03ce of Holm\u00adberg.", [office of holmberg], 1.0
+contains_answer, "nobody\nR\u00f6ntgen", ["R\u00f6ntgen"], 0.0
+# nothing is left of them
+contains_answer, Anything., [The, "!!!", "\u3002"], 0.0
+best_subspan_em, Anything., [The], 1.0
+em, The  Beatles!, [beatles], 1.0
+em, The Beatles band, [Beatles], 0.0
+em, Democrat, [Democratic Party, Democrat], 1.0
+f1, the big red dog, [red dog], 0.8
+f1, dog dog, [dog], 0.6666666667
+f1, cat, [dog, a cat], 1.0
+f1, "", [dog], 0.0
+f1, the, [a], 1.0
+"""),
 )
 def test_by_hand(name, prediction, answers, expected):
     assert metrics.score(name, record(prediction, *answers)) == pytest.approx(expected)
@@ -55,13 +57,13 @@ def test_by_hand(name, prediction, answers, expected):
 
 @pytest.mark.parametrize(
     ("gold", "kept", "documents", "expected"),
-    [
-        ([3], [3, 1], 20, 1.0),
-        ([3], [1], 20, 0.0),
-        ([3, 5], [5], 20, 0.5),
-        ([3], [], 20, 0.0),
-        ([], [1], 20, None),
-    ],
+    rows("""
+[3], [3, 1], 20, 1.0
+[3], [1], 20, 0.0
+[3, 5], [5], 20, 0.5
+[3], [], 20, 0.0
+[], [1], 20, null
+"""),
 )
 def test_kept_gold_recall(gold, kept, documents, expected):
     asked = record("", "x", gold=gold, kept=kept, documents=documents)
@@ -124,7 +126,8 @@ def test_evidence_by_hand(name, scored, expected):
 def test_a_failed_question_is_wrong(name):
     found = {**grounded(("x", 0), gold=(0, 1)), "tokens": {"evidence": 1}}
     found |= {"question": "q", "full_prompt": "x", "passages": ["x"], "judged": "correct"}
-    failed = {**found, **record("x", "x", status="failed", gold=[0], kept=[0], documents=2)}
+    texts = {"multiple_choice": ("The correct answer is (A)", "A")}.get(name, ("x", "x"))
+    failed = {**found, **record(*texts, status="failed", gold=[0], kept=[0], documents=2)}
     assert metrics.score(name, failed) == 0.0
     assert metrics.score(name, {**failed, "status": "ok"}) == 1.0
 

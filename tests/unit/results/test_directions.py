@@ -252,6 +252,29 @@ def test_a_contrast_has_a_verdict_where_its_table_is(tmp_path):
         module.contrasts(path, tmp_path)
 
 
+def test_contrasts_are_compared_on_questions_that_were_held_back(tmp_path):
+    """Of another run, which may have a part of the data sets."""
+    sides = "better: {variant: a}, worse: {variant: b}, quantity: em"
+    plan = f"smallest_effect: 0.4, discordant: 0.9, questions: {module.questions_needed(0.4, 0.9, 0.025)}"
+    kinds = {"one": "first", "two": "other"}
+    entries = [
+        f"{name}: {{states: s, source: t, {sides}, {plan}, "
+        f"readers: {{r: {{table: run/scores.csv, keys: {{model: m, dataset: {dataset}}}}}}}}}"
+        for name, dataset in kinds.items()
+    ]
+    path = tmp_path / "contrasts.yaml"
+    path.write_text(f"contrasts: {{{', '.join(entries)}}}")
+    (tmp_path / "held").mkdir()
+    rows = [f"first,m,em,q{n},1,{n % 2}" for n in range(12)]
+    (tmp_path / "held/scores.csv").write_text(
+        "\n".join(["dataset,model,metric,question,a,b", *rows])
+    )
+    assert [row["verdict"] for row in module.contrasts(path, tmp_path)] == ["not run"] * 2
+    first, other = module.contrasts(path, tmp_path, "held")
+    assert (first["n"], first["value"]) == (12, "0.5")
+    assert other["verdict"] == "not run"
+
+
 def test_holms_p_are_those_of_closed_bonferroni_tests():
     p = [0.01, 0.04, 0.03, 0.005, 0.9]
     families = [

@@ -11,7 +11,7 @@ from ragauge.datasets.base.dataset import Document, Example, Stretch
 from ragauge.report.figures import writing
 from ragauge.results import shortcuts
 from ragauge.results.runs import Runs
-from synthetic_run import write_questions, write_variant
+from synthetic_run import MODEL, write_questions, write_variant
 
 WORDS = ["red", "blue", "green", "black", "white", "stone", "river", "house", "tree", "road"]
 
@@ -154,3 +154,10 @@ def test_the_item_has_each_data_sets_rules(run):
     assert 0.4 < shortest["low"] < 0.75 < shortest["high"] < 1
     assert line(rows, quantity="gold_at_random")["measured"] == pytest.approx(1 / 9)
     assert "gold is shortest" in shown("dataset_shortcuts", rows)
+
+
+def test_questions_beyond_the_limit_do_not_count(run):
+    config = {"run": "r", "models": {MODEL: {}}, "datasets": {"nq_open": {"limit": 15}}}
+    rows = table("dataset_shortcuts", run, config)
+    shortest = line(rows, dataset="nq_open", quantity="gold_is_shortest")
+    assert (shortest["measured"], shortest["n"]) == (1, 15)

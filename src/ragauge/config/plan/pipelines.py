@@ -33,11 +33,9 @@ class PipelinePlan(PlanPart):
 
     def interleaved(self) -> list[list[str]]:
         """Return the labels of the pipelines that take turns, a list a job."""
-        pipelines = self.config.pipelines
-        jobs = [self.config.interleaved(label) for label in pipelines]
-        return [
-            job for label, job in zip(pipelines, jobs, strict=True) if job[1:] and job[0] == label
-        ]
+        entries = self.config.pipelines.items()
+        jobs = (self.config.interleaved(label) for label, entry in entries if entry.interleaved)
+        return list({job[0]: job for job in jobs}.values())
 
     def index(self, labels: Labels) -> str | list[str]:
         """Return the index that is searched; empty if none is, or one behind a server that runs

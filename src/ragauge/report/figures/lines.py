@@ -12,7 +12,7 @@ from ragauge.results.cells import VALUES, Table
 
 NOTHING = "Nothing to draw yet: no records of this run, and no published numbers for this item."
 Interval = tuple[float, float]
-Fill = Literal["full", "pale", "hollow"]
+Fill = Literal["full", "hollow"]
 NO_INTERVAL = (math.nan, math.nan)
 KEY_IN = 0.5
 LETTER_IN = 0.058
@@ -263,7 +263,7 @@ def _draw_curve(ax: Axes, panel: Panel, curve: Sequence[Point], colour: str, mar
             [p.x for p in joined], [p.y for p in joined], color=colour, lw=1.0, alpha=0.7, zorder=2
         )
     for point in curve:
-        alpha = 0.45 if point.fill == "pale" or point not in joined else 1.0
+        alpha = 1.0 if point in joined else 0.45
         face, edge = ("white", 0.9) if point.fill == "hollow" else (colour, 0)
         size = style.marker_size(marker)
         ax.plot(

@@ -11,18 +11,19 @@ latency protocol where it timed the model on that data set, with responses as lo
 where these were timed, else the median of the answering run, which other work may have disturbed:
 the axis says which.
 
-Variants of a served model are hollow points on the panels of the models that ran here: their times
-are another stack's, with its cache, and they are not part of the frontier. For them the table also
-has the seconds of each further token, the cached part of the prompt, and the price of 1,000
-questions where the configuration states prices.
+The figure has a row a model and data set, and a panel a state, against seconds where these are
+known and else against cycles. Named are the variants on the frontier with a probability of one half
+or more, the plain prompt and the gold documents.
 
-Limits: the preparation is not part of the cost. Filled points of one panel come from one machine; two panels may
-not.
+A served model has panels of its own: its times are another stack's, with its cache. For its
+variants the table also has the seconds of each further token, the cached part of the prompt, and
+the price of 1,000 questions where the configuration states prices.
+
+Limits: the preparation is not part of the cost. Points of one panel come from one machine; two
+panels may not.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from ragauge.config.reads import Reads, every
 from ragauge.report.figures import Axis, Figure, Lines, Panel, Point, lines, style
@@ -42,7 +43,8 @@ from ragauge.results.states import online_cost, preparation
 from ragauge.results.times import STATE_WORDS, State
 
 KEYS = ("model", "dataset", "state", "method", "variant", "top_k", "metric")
-COSTS = {"online_cycles": "compute cycles (online MACs)", "online_latency_s": "online latency (s)"}
+# the first that is known is drawn
+COSTS = {"online_latency_s": "online latency (s)", "online_cycles": "compute cycles"}
 
 READS = Reads(answers=(every(),), latency="any")
 
@@ -52,17 +54,14 @@ def table(runs: Runs) -> Table:
 
 
 def draw(table: Table) -> Figure:
-    """A row of panels a model and data set that were timed, a panel a state; then those that were
-    not, against compute cycles.
+    """A row of panels a model and data set, a panel a state in which they were timed: against
+    seconds where these are known, else against compute cycles.
     """
-    groups, guests = _apart(table)
-    rows: dict[tuple[str, str], list[Panel]] = {}
-    for (model, dataset, state), part in groups:
-        others = [guest for of, guest in guests if of == (dataset, state)]
-        title = f"{model}\n{dataset}\n{STATE_WORDS[state]}"
-        timed = part[part["source"] == CellSource.LATENCY]
-        quantity = "online_latency_s" if others or _is_measured(timed) else "online_cycles"
-        rows.setdefault((model, dataset), []).append(_panel(title, part, quantity, others))
+    rows: dict[str, list[Panel]] = {}
+    for (model, dataset, state), part in table.groupby(["model", "dataset", "state"], sort=False):
+        stack = ", another stack" if part["note"].str.contains(ELSEWHERE).any() else ""
+        title = f"{model}{stack}\n{dataset}\n{STATE_WORDS[str(state)]}"
+        rows.setdefault(f"{model}\n{dataset}", []).append(_panel(title, part))
     panels = [panel for row in sorted(rows.values(), key=len, reverse=True) for panel in row]
     columns = max([2, *map(len, rows.values())])
     nothing = "No records of this run yet: the frontier needs at least one answered variant."
@@ -94,43 +93,20 @@ def _group(runs: Runs, dataset: str, model: str, state: State) -> list[Cell]:
     return cells
 
 
-def _apart(table: Table) -> tuple[list[tuple[Any, Table]], list[tuple[Any, Table]]]:
-    """The groups that have a row of panels, and those of served models that stand on others'
-    panels, by data set and state.
-    """
-    groups: list[tuple[Any, Table]] = list(table.groupby(["model", "dataset", "state"], sort=False))
-    served = {key for key, part in groups if part["note"].astype(str).str.contains(ELSEWHERE).any()}
-    here = {key[1:] for key, _ in groups if key not in served}
-    guests = {key for key in served if key[1:] in here}
-    return [g for g in groups if g[0] not in guests], [
-        (key[1:], part) for key, part in groups if key in guests
-    ]
-
-
-def _is_measured(timed: Table) -> bool:
-    return bool(timed.loc[timed["quantity"] == "online_latency_s", "measured"].notna().any())
-
-
 def _chance(quantity: str) -> str:
     """The quantity that is the probability of being on the frontier over a cost."""
     return f"frontier_probability_{quantity.removeprefix('online_').removesuffix('_s')}"
 
 
-def _panel(title: str, part: Table, quantity: str, guests: Sequence[Table]) -> Panel:
-    """The variants of a group, and those of served models as hollow points."""
-    seconds = part[part["quantity"] == "online_latency_s"]
-    run_only = (seconds["source"] == CellSource.RECORDS).any()
-    note = ", answering run" if run_only else ", hollow: answering run" if guests else ""
-    note = note if quantity == "online_latency_s" else ""
-    axes = Axis(COSTS[quantity] + note, "log"), Axis(str(part["metric"].iloc[0]), from_zero=True)
-    plot = Lines(quantity, axes[0], "quality", axes[1])
-    own = [_placed(point, _chance(quantity)) for point in plot.points(part)]
-    others = []
-    for point in (point for guest in guests for point in plot.points(guest)):
-        label = f"{point.row.keys['variant'].replace('_', ' ')} · {point.row.keys['model']}, another stack"
-        others.append(replace(point, fill="hollow", label=label))
-    stairs = staircase(own, _chance(quantity))
-    return Panel(title, *axes, own + others, join="none", stairs=stairs)
+def _panel(title: str, part: Table) -> Panel:
+    known = set(part[part["measured"].notna()]["quantity"])
+    quantity = next((q for q in COSTS if q in known), "online_cycles")
+    run_only = ((part["quantity"] == quantity) & (part["source"] == CellSource.RECORDS)).any()
+    x = Axis(COSTS[quantity] + (", answering run" if run_only else ""), "log")
+    y = Axis(str(part["metric"].iloc[0]), from_zero=True)
+    points = Lines(quantity, x, "quality", y).points(part)
+    placed = [_placed(point, _chance(quantity)) for point in points]
+    return Panel(title, x, y, placed, join="none", stairs=staircase(points, _chance(quantity)))
 
 
 def _placed(point: Point, chance: str) -> Point:

@@ -3,6 +3,7 @@
 import json
 import random
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -254,3 +255,29 @@ def test_bad_protocols_are_user_errors(lm, prompt):
         _run(lm, [])
     with pytest.raises(UserError, match="ends the response after 220 of 300"):
         _run(lm, [prompt], new_tokens=300)
+
+
+def test_trials_are_divided_over_the_prompts(lm, prompt):
+    rows = _run(lm, [prompt, prompt, prompt], trials=4, states=["documents"]).rows
+    assert [row.prompt for row in rows if row.variant == "naive"] == [0, 0, 1, 2]
+
+
+def test_of_one_document_the_list_is_the_document(lm, prompt):
+    single = replace(prompt, documents=prompt.documents[:1])
+    result = _run(lm, [single])
+    assert result.usable == {"naive": "documents", "k1": "documents"}
+    assert {row.state for row in result.rows} == {"documents"}
+
+
+def test_rates_of_another_processor_are_measured_anew(lm, prompt, monkeypatch):
+    """As on a cluster whose nodes differ."""
+    monkeypatch.setattr(latency, "measure", lambda **_: {**MACHINE, "processor": "measured here"})
+    bench = Bench(lm, [prompt])
+    variants = {"naive": make("naive")}
+    for stated, used in (
+        ("another", "measured here"),
+        (latency.processor("cpu"), latency.processor("cpu")),
+    ):
+        machine = {**MACHINE, "processor": stated}
+        result = latency.measure_latency(variants, bench, settings(trials=1), machine=machine)
+        assert result.machine["processor"] == used

@@ -154,22 +154,6 @@ def test_the_share_found_is_recorded_from_part_to_part(material, tmp_path, capsy
     assert "from part to part: " in capsys.readouterr().out
 
 
-def test_what_is_found_in_memory_is_what_was_stored(tmp_path):
-    """As from disk, bit for bit."""
-    lm = tiny_models.tiny_lm(tiny_models.LLAMA)
-    prompt = tiny_prompt()
-    alone = read_apart(lm, prompt).cache
-    for store in (MemoryStore("x", 1 << 30), DocumentStore(tmp_path, "x", 1 << 30)):
-        lm.documents = store
-        read_apart(lm, prompt)
-        with lm.tracing() as trace:
-            again = read_apart(lm, prompt).cache
-        assert all(call.loading_s is not None for call in trace)
-        for (name, one), (_, other) in zip(alone.tensors(), again.tensors(), strict=True):
-            assert one[:, : alone.length].equal(other[:, : again.length]), name
-    lm.documents = None
-
-
 def test_the_least_recently_used_leave_memory():
     lm = tiny_models.tiny_lm(tiny_models.LLAMA)
     prompt = tiny_prompt([6, 6, 6])

@@ -218,33 +218,6 @@ def test_other_poolings_are_refused_and_flags_of_older_folders_read(folder, tmp_
     assert dense.Encoder(tmp_path).pooling == "cls"
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
-@pytest.mark.parametrize("normalised", [True, False])
-def test_embeddings_equal_those_of_sentence_transformers(folder, tmp_path, pooling, normalised):
-    library = pytest.importorskip(
-        "sentence_transformers", reason="needs sentence-transformers to compare with"
-    )
-    from sentence_transformers.sentence_transformer import modules as models
-
-    # tokens, which the tokenizer's settings state
-    longest = {"processor_kwargs": {"model_max_length": 40}}
-    modules = [models.Transformer(str(folder), **longest), models.Pooling(16, pooling_mode=pooling)]
-    modules += [models.Normalize()] if normalised else []
-    reference = library.SentenceTransformer(
-        modules=modules, prompts={"query": "who ", "document": "prize "}
-    )
-    reference.save(str(tmp_path))
-    encoder = dense.load_encoder(f"path:{tmp_path}")
-    onnx = OnnxEncoder(f"path:{tmp_path}")
-    assert (encoder.pooling, encoder.normalised) == (pooling, normalised)
-    queries, texts = (
-        encode(DOCUMENTS) for encode in (reference.encode_query, reference.encode_document)
-    )
-    np.testing.assert_allclose(encoder.encode(DOCUMENTS, query=True), queries, atol=1e-6)
-    for one in (encoder, onnx):
-        np.testing.assert_allclose(one.encode(DOCUMENTS), texts, atol=1e-5)
-
-
 def write_encoder(folder, rng):
     """A random encoder with random settings; returns whether sentence-transformers can run them."""
     from transformers import BertConfig, BertModel, RobertaConfig, RobertaModel

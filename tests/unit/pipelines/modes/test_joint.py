@@ -93,21 +93,3 @@ def test_a_neighbour_that_was_read_before_is_not_read_again():
         lengths.append([call.lengths for call in trace if call.stage == "neighbours"])
     assert lengths == [[(128, 100), (64,)], [(128, 100), (100, 64)]]
     torch.testing.assert_close(*logits, atol=1e-5, rtol=1e-5)
-
-
-def test_what_was_used_last_is_kept():
-    kept = StateCache[str](2)
-    read = []
-
-    def of(keys):
-        def make(places):
-            read.extend(keys[place] for place in places)
-            return [keys[place].upper() for place in places]
-
-        return kept.get(keys, make)
-
-    assert of("abab") == ["A", "B", "A", "B"]
-    assert of("b") + of("cb") == ["B", "C", "B"]
-    assert of("abc") == ["A", "B", "C"]
-    assert read == ["a", "b", "c", "a"]
-    assert of("") == []

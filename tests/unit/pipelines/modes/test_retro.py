@@ -11,15 +11,10 @@ from ragauge.cli._main import main
 from ragauge.config import loading
 from ragauge.config.plan.plan import Plan
 from ragauge.errors import UserError
-from ragauge.pipelines.database.database import Database
-from ragauge.pipelines.evaluation import texts
 from ragauge.pipelines.modes._retro import read_folder
 from retro_released import (
     SETTINGS,
     WITHOUT_RETRIEVAL,
-    Released,
-    released_state,
-    scored,
     write_beside_database,
     write_released,
 )
@@ -113,16 +108,6 @@ def test_a_checkpoint_of_another_layout_is_refused(
         convert_and_read(folder / "model.ckpt", tmp_path)
     assert "\n" not in str(error.value)
     assert "was run" not in capsys.readouterr().out
-
-
-def test_a_pipeline_scores_with_it(root, tmp_path):
-    model = Released(released_state())
-    database = Database(root / "own")
-    expected = []
-    for text in texts(database, 100, 2):
-        logp = model.logits(text.ids, [], 64).log_softmax(-1)[63:-1]
-        expected.append(-float(logp.gather(1, torch.tensor(text.ids[64:])[:, None]).mean()))
-    assert scored(root, tmp_path / "torch.jsonl") == pytest.approx(expected, abs=1e-4)
 
 
 def test_a_database_in_other_tokens_is_refused(root, tmp_path, capsys):

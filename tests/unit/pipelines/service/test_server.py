@@ -18,6 +18,7 @@ from ragauge.pipelines.service import credentials, proto, wire
 from ragauge.pipelines.service import server as service
 from ragauge.pipelines.service.client import Client, RetrievalError, method
 from ragauge.pipelines.service.proto import ragauge_pb2 as pb
+from tables import cases
 
 
 @pytest.fixture(scope="module")
@@ -92,32 +93,31 @@ def tokens(*ids):
         ([], "queries: 0 queries; must be from 1 to 4"),
         ([GOOD] * 5, "queries: 5 queries; must be from 1 to 4"),
         ([{"k": 2}], "queries[0]: query: give tokens or text, one of the two"),
-        ([GOOD, GOOD | {"text": " \n"}], "queries[1]: query: the text is empty"),
+        ([tokens()], "queries[0]: query: the tokens are empty"),
+        ([tokens(*[1] * 4097)], "queries[0].tokens: 4097 tokens; must be from 0 to 4096"),
+        ([tokens(1, 250)], "queries[0].tokens[1]: 250; must be from 0 to 249"),
         (
             [GOOD | {"text": "a" * 32769}],
             "queries[0].text: 32769 characters; must be from 0 to 32768",
         ),
-        ([tokens()], "queries[0]: query: the tokens are empty"),
-        ([tokens(*[1] * 4097)], "queries[0].tokens: 4097 tokens; must be from 0 to 4096"),
-        ([tokens(1, 250)], "queries[0].tokens[1]: 250; must be from 0 to 249"),
-        ([GOOD | {"k": 0}], "queries[0]: query: k must be at least 1, not 0"),
-        ([GOOD | {"k": 2**32 - 1}], "queries[0].k: 4294967295; must be from 1 to 256"),
-        ([GOOD | {"continuation": 17}], "queries[0].continuation: 17; must be from 0 to 16"),
-        ([GOOD | {"nprobe": 0}], "queries[0]: query: nprobe must be at least 1, not 0"),
-        ([GOOD | {"nprobe": 17}], "queries[0].nprobe: 17; must be from 1 to 16"),
-        ([GOOD | {"budget_s": 0}], "queries[0]: query: budget_s must be positive, not 0.0"),
-        (
-            [GOOD | {"budget_s": float("nan")}],
-            "queries[0]: query: budget_s must be positive, not nan",
-        ),
-        ([GOOD | {"budget_s": float("inf")}], "queries[0].budget_s: inf; must be from 0 to 3600.0"),
-        (
-            [GOOD | {"nprobe": 1, "budget_s": 1}],
-            "queries[0]: query: give nprobe or budget_s, not both",
-        ),
         (
             [GOOD | {"k": 256, "continuation": 16}] * 4,
             "queries: 17408 chunks (k times 1 + continuation, over all",
+        ),
+        *(
+            ([GOOD | change], f"queries[0]{message}")
+            for change, message in cases(r"""
+{text: " \n"} -> : query: the text is empty
+{k: 0} -> : query: k must be at least 1, not 0
+{k: 4294967295} -> .k: 4294967295; must be from 1 to 256
+{continuation: 17} -> .continuation: 17; must be from 0 to 16
+{nprobe: 0} -> : query: nprobe must be at least 1, not 0
+{nprobe: 17} -> .nprobe: 17; must be from 1 to 16
+{budget_s: 0} -> : query: budget_s must be positive, not 0.0
+{budget_s: .nan} -> : query: budget_s must be positive, not nan
+{budget_s: .inf} -> .budget_s: inf; must be from 0 to 3600.0
+{nprobe: 1, budget_s: 1} -> : query: give nprobe or budget_s, not both
+""")
         ),
     ],
 )
@@ -283,3 +283,12 @@ def outcome(search):
             else str(error)
         )
     return "answered"
+
+
+def test_a_client_that_retries_gets_its_turn():
+    with (
+        parts.server(parts.Toy(), max_concurrent=1) as server,
+        Client(server.address, deadline_s=8, retries=4) as client,
+    ):
+        pending = [client.start([Query(text=parts.SLEEP)]) for _ in range(2)]
+        assert [len(search.result()) for search in pending] == [1, 1]

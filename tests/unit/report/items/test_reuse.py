@@ -2,15 +2,17 @@
 
 import math
 
+import pandas
 import pytest
 
+from ragauge.config.reads import VariantJob
 from ragauge.report.figures import Axis, Lines
 from ragauge.report.items.reuse import frontier, length
 from ragauge.report.items.reuse import table as reuse_table
 from ragauge.report.items.reuse._family import AT_FLOOR
 from ragauge.results import states
 from ragauge.results.runs import Runs
-from synthetic_run import write_latency, write_states, write_variant
+from synthetic_run import MODEL, write_latency, write_states, write_variant
 
 RIGHT = [True] * 12
 HALF = [True, False] * 6
@@ -66,6 +68,37 @@ def test_a_curve_connects_variants_that_differ_in_the_knob_alone(small):
     lines = [list(line.get_xdata()) for line in figure.axes[0].get_lines()]
     assert [2.0, 4.0] in lines
     assert {"0.16", "0.5"} <= set(shown(figure).split())
+
+
+@pytest.mark.parametrize("option", [{"spacing": "corpus"}, {"positions": "left_aligned"}])
+def test_superposition_stands_in_the_table_with_each_way_of_placing_documents(small, option):
+    write_variant(small, "placed", "superposition", RIGHT, params=option, first_token_s=0.8)
+    write_variant(small, "soft", "superposition", RIGHT, params={"path_temperature": 1.0})
+    runs = Runs(small)
+    assert "placed" in values(reuse_table.table(runs), "quality")
+    assert "placed" in values(frontier.table(runs), "quality")
+    assert "soft" not in values(reuse_table.table(runs), "quality")
+    jobs = [
+        VariantJob(
+            "nq_open", MODEL, name, "superposition", {"top_k": 1, **changed}, changed, "single_hop"
+        )
+        for name, changed in (("placed", option), ("soft", {"path_temperature": 1.0}))
+    ]
+    for item in (reuse_table, frontier):
+        assert [job.variant for job in item.READS.select(jobs)] == ["placed"]
+
+
+def test_quality_is_drawn_once_and_speedups_in_each_state(small):
+    table = reuse_table.table(Runs(small))
+    other = table.assign(state="set", measured=table["measured"].where(table["variant"] == "sp"))
+    figure = reuse_table.draw(pandas.concat([table, other], ignore_index=True))
+    blocks = {}
+    for ax in figure.axes:
+        title = ax.get_title(loc="left")
+        names = [label.get_text() for label in ax.get_yticklabels() if label.get_text()]
+        blocks |= {title: names} if title.startswith("measured") else {}
+    assert {"r0.16", "r0.5", "naive", "sp"} <= set(next(iter(blocks.values())))
+    assert [names for title, names in blocks.items() if "exactly" in title] == [["sp"]]
 
 
 def test_who_is_not_as_soon_and_as_good_is_off_the_frontier(small):
@@ -136,6 +169,16 @@ def test_seconds_are_the_protocols_where_it_timed_every_variant_of_the_table(sma
         refused="other processes took 9% of the machine's CPU time",
     )
     assert values(measured(small), "first_token_speedup")["sp"] == 8
+
+
+def test_what_was_answered_side_by_side_and_not_timed_leaves_the_protocol_to_the_others(small):
+    timed = {"naive": [6.0, 6.0], "r0.16": [2.0, 2.0], "r0.5": [3.0, 3.0], "sp": [1.0, 1.0]}
+    write_latency(small, timed)
+    write_variant(small, "untimed", "naive_reuse", RIGHT, first_token_s=None)
+    table = measured(small)
+    found = values(table[table["state"] == "documents"], "first_token_speedup")
+    assert (found["r0.16"], found["r0.5"]) == (3, 2)
+    assert math.isnan(found["untimed"])
 
 
 def test_a_row_is_in_one_state_with_what_it_took_to_be_in_it(small):

@@ -1,12 +1,12 @@
 """PipeRAG, Figure 6: latency against perplexity, with the control.
 
-What this shows: every RETRO and PipeRAG that was scored and timed, the frontier of each, and no
-retrieval. The table has all schedules, and for each index the two claims of the text, over all
-pairs of a RETRO and a PipeRAG without further options: the largest speedup at equal or lower
-perplexity, and the largest gain of perplexity at equal or lower latency; each is the best of its
-pairs on these sequences. `retrieved_minus_random_nats` is the control: retrieved neighbours must
-beat random ones of the same database on the same sequences by an interval below zero, else a gain
-over no retrieval is not due to retrieval.
+What this shows: every RETRO and PipeRAG that was scored and timed, and the frontier of each; the
+figure has perplexities as changes from no retrieval's. The table has all schedules, and for each
+index the two claims of the text, over all pairs of a RETRO and a PipeRAG without further options:
+the largest speedup at equal or lower perplexity, and the largest gain of perplexity at equal or
+lower latency; each is the best of its pairs on these sequences. `retrieved_minus_random_nats` is
+the control: retrieved neighbours must beat random ones of the same database on the same sequences
+by an interval below zero, else a gain over no retrieval is not due to retrieval.
 
 Limits: the paper prints no numbers for its points; Table 1 has three of them per data set.
 """

@@ -1,8 +1,9 @@
 """PipeRAG, Figure 8: RETRO+, a RETRO with any interval, against PipeRAG.
 
 What this shows: the seconds of a sequence against perplexity for both at every interval and nprobe,
-the frontier of each, and the largest speedup of PipeRAG over a RETRO+ of no lower perplexity: the
-gain that remains when the baseline has flexible intervals too.
+the frontier of each, in the figure as changes from no retrieval's perplexity, and the largest
+speedup of PipeRAG over a RETRO+ of no lower perplexity: the gain that remains when the baseline has
+flexible intervals too.
 
 Limits: the paper prints no numbers for its points.
 """

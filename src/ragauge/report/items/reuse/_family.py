@@ -68,8 +68,8 @@ def floor(runs: Runs, base: Variant | None) -> str:
 
 @dataclass(frozen=True)
 class VariantSeconds:
-    """Seconds of variants side by side: the latency protocol's where it timed them all, else the
-    answering run's.
+    """Seconds of variants side by side: the latency protocol's where it timed all that have a clock
+    of the answering run, else that run's.
     """
 
     timed: LatencyTimes | None
@@ -81,7 +81,8 @@ class VariantSeconds:
     ) -> VariantSeconds:
         timed = timing.find(runs, dataset, model)
         variants = list(variants)
-        if timed is None or timed.refused or not {v.name for v in variants} <= {*timed.variants}:
+        clocked = {v.name for v in variants if v.values("first_token_s")}
+        if timed is None or timed.refused or not clocked <= {*timed.variants}:
             return cls(None, next((f"; {v.engine}" for v in variants if v.stack), ""))
         return cls(timed)
 

@@ -12,8 +12,8 @@ documents that were all cached. EPIC and APE state none (EPIC's factor of 8 is o
 APE's of 4.5 is of complete answers).
 
 Limits: differences mean nothing where the plain prompt is hardly ever right, and the note says so.
-Seconds are the latency protocol's where it timed all these variants on the data set, else the
-answering run's.
+Seconds are the latency protocol's where it timed, on the data set, all these variants that have
+seconds of the answering run, else that run's; answers given side by side have none.
 """
 
 from itertools import product
@@ -59,14 +59,9 @@ DOTS = Dots(
 
 
 def draw(table: Table) -> Figure:
-    """Quality, and the speedup in each state in which there is one; quality is the same in all."""
-    timed = table[(table["quantity"] == SPEEDUP) & table["measured"].notna()]
-    in_state, in_any = (
-        table.set_index(names).index.isin(timed.set_index(names).index)
-        for names in (["model", "dataset", "state"], ["model", "dataset"])
-    )
+    """Quality once, since it is the same in each state, and the speedups in all."""
     first = table.groupby(["model", "dataset"])["state"].transform("first")
-    return DOTS(table[in_state | ~in_any & (table["state"] == first)])
+    return DOTS(table[(table["state"] == first) | (table["quantity"] == SPEEDUP)])
 
 
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
