@@ -153,7 +153,7 @@ def test_every_kind_of_fault_is_found(tmp_path, fault, said):
 def test_the_parts_are_the_papers_items_and_read_all_pipelines_and_trainings():
     whole = planned(PAPER, OVERLAY)
     parts = {part: run.of_part(whole, part) for part in run.PARTS}
-    ours = {"frontier", "dataset_shortcuts", "documents_reuse", "load_curve"}
+    ours = {"frontier", "dataset_shortcuts", "documents_reuse", "length", "load_curve"}
     left = set(whole.item_names()) - {name for part in parts.values() for name in part.item_names()}
     assert {name for name in left if not name.startswith("reuse_")} == ours
     made = {name: check.Run(part, Path(), part=True).made for name, part in parts.items()}

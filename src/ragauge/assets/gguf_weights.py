@@ -4,7 +4,7 @@ safetensors.
 
 import shutil
 from collections.abc import Callable, Iterator
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,11 +59,17 @@ def _opened(path: Path, *_state: int) -> Any:
         def _get(self, offset: int, dtype: Any, count: int = 1, override_order: Any = None) -> Any:
             # whose slices take a fraction of the time of those of a memmap
             self.data = np.asarray(self.data)
-            if int(offset) + np.dtype(dtype).itemsize * int(count) > len(self.data):
+            kind = in_order(dtype, override_order or self.byte_order)
+            stop = int(offset) + kind.itemsize * int(count)
+            if stop > len(self.data):
                 raise ValueError(
                     f"a value ends beyond byte {len(self.data):,}, the end of the file"
                 )
-            return super()._get(offset, dtype, count, override_order)
+            return self.data[int(offset) : stop].view(kind)
+
+    @cache  # the library makes a new type for each of a million values
+    def in_order(dtype: Any, byte_order: str) -> np.dtype[Any]:
+        return np.dtype(dtype).newbyteorder(byte_order)
 
     return BoundedReader(path)
 

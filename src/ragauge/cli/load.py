@@ -9,7 +9,6 @@ from typing import Any
 
 from ragauge.cli import _timing
 from ragauge.config.protocols import LoadSettings
-from ragauge.errors import UserError
 
 OTHER_SPELLINGS = {
     "--target-first-token": "target_first_token_s",
@@ -47,9 +46,6 @@ def run(args: argparse.Namespace) -> None:
     with ExitStack() as stack:
         bench: Any
         if model.served:
-            if settings.state != LoadSettings.model_fields["state"].default:
-                problem = f"got {settings.state!r}, but what a server has read is its server_cache"
-                raise UserError(f"state: {problem}; state --server-cache cold, warm or found")
             bench = stack.enter_context(
                 _timing.served_bench(args, model, questions, number, settings.new_tokens)
             )
@@ -58,7 +54,7 @@ def run(args: argparse.Namespace) -> None:
                 questions, number, model, settings.new_tokens, settings.threads
             )
         if settings.speeds:
-            longest = bench.engine.max_context
+            longest = (bench.engine if model.served else bench.lm).max_context
             trace = timing.trace_of(questions, bench.prompts, longest, settings)
             bench = replace(bench, trace=trace)
         result = measure(variants, bench, settings, seed=seed)

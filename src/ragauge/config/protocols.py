@@ -33,6 +33,8 @@ ALONE = {  # those of them that exclude the others before them, with the reason
 class TimedSettings(Section):
     """The settings that the three protocols share."""
 
+    methods: list[str] = Field(min_length=1, description="names of the variants that are measured")
+    dataset: str = Field(description="label of the data set that supplies questions and documents")
     allow_load: bool = Field(
         True,
         description="show times of a machine that other processes kept busy, with their CPU share next to them; "
@@ -41,13 +43,14 @@ class TimedSettings(Section):
     server_cache: Literal["cold", "warm", "found"] = Field(
         "cold", description="the cache of a served model: docs/served-models.md"
     )
+    threads: int | None = Field(
+        None, ge=1, description="threads of the decoder; default: all cores"
+    )
 
 
 class LatencySettings(TimedSettings):
     """The latency protocol: methods interleaved, alone on the machine, medians over trials."""
 
-    methods: list[str] = Field(min_length=1, description="names of the variants that are timed")
-    dataset: str = Field(description="label of the data set whose token counts the prompts have")
     models: Annotated[list[str] | None, Recorded.NEVER] = Field(
         None,
         min_length=1,
@@ -66,9 +69,6 @@ class LatencySettings(TimedSettings):
     )
     tokens: str | None = Field(
         None, description="counts of random tokens, a name or a file; default: questions"
-    )
-    threads: int | None = Field(
-        None, ge=1, description="threads of the decoder; default: all cores"
     )
     states: list[Literal["nothing", "documents", "set", "disk"]] = Field(
         ["documents", "set"],
@@ -118,8 +118,6 @@ class LoadSettings(TimedSettings):
     wait for.
     """
 
-    methods: list[str] = Field(min_length=1, description="names of the variants that are measured")
-    dataset: str = Field(description="label of the data set that supplies the questions")
     models: MeasuredModels = None
     rates: list[Positive] = Field([], description="rates of Poisson arrivals, questions a second")
     clients: list[PositiveCount] = Field(
@@ -176,9 +174,6 @@ class LoadSettings(TimedSettings):
     batch: PositiveCount | Literal["auto"] = Field(
         1, description="requests answered together; auto: as many as are worth it"
     )
-    threads: int | None = Field(
-        None, ge=1, description="threads of the decoder; default: all cores"
-    )
 
     @property
     def requests_of_model(self) -> int:
@@ -186,7 +181,7 @@ class LoadSettings(TimedSettings):
         each of its levels had `requests`.
         """
         levels = len(self.rates) + len(self.clients) + len(self.speeds)
-        levels = SEARCH_LEVELS if self.find else levels
+        levels += SEARCH_LEVELS * self.find
         return len(self.methods) * levels * self.requests_of_level
 
     @property
@@ -205,10 +200,8 @@ class LoadSettings(TimedSettings):
         if not chosen:
             problem = "neither rates nor clients are given, nor a trace's speeds, nor find"
             raise SettingError("rates", f"{problem}; for example rates 0.5,1 or clients 1,4")
-        if self.speeds:
-            shape = {"duration_s": self.duration_s, "ramp_s": self.ramp_s, "turns": self.turns > 1}
-            shape["thinking_s"] = self.thinking_s
-            chosen = [*filter(shape.get, shape), *chosen]
+        if self.speeds and self.turns > 1:
+            chosen = ["turns", *chosen]
         *others, last = chosen
         if others and last in ALONE:
             raise SettingError(last, f"{ALONE[last]}; leave out {', '.join(others)}")
@@ -222,10 +215,6 @@ class StreamSettings(TimedSettings):
     them.
     """
 
-    methods: list[str] = Field(min_length=1, description="names of the variants that are measured")
-    dataset: str = Field(
-        description="label of the data set whose questions and documents are taken"
-    )
     models: MeasuredModels = None
     questions: int = Field(
         10, ge=1, description="different questions; the corpus is all of their documents"
@@ -245,9 +234,6 @@ class StreamSettings(TimedSettings):
         1.0, description="size of the store; the least recently used documents leave it"
     )
     new_tokens: int = Field(5, ge=1, description="tokens of each response")
-    threads: int | None = Field(
-        None, ge=1, description="threads of the decoder; default: all cores"
-    )
 
     @property
     def requests_of_model(self) -> int:

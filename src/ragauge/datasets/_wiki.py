@@ -36,14 +36,19 @@ class WikiDataset(ArrangedDataset):
     assets = (SAMPLE,)
 
     def default_path(self) -> Path:
-        path = QUESTIONS / f"{self.name}.jsonl"
-        return build_records(self.name, path, Path(__file__), partial(records, path))
+        return default_records(self.name)
 
     def parse(self, record: Mapping[str, Any], place: str) -> Example:
         return self.arranged(example_of(record, place), place)
 
     def order(self, example: Example, place: str) -> list[int]:
         return shuffled_order(len(example.documents), self.seed, example.key)
+
+
+def default_records(name: str) -> Path:
+    """Return the records of a file of questions, each with its passages, built on first use."""
+    path = QUESTIONS / f"{name}.jsonl"
+    return build_records(name, path, Path(__file__), partial(records, path))
 
 
 @dataclass(frozen=True)

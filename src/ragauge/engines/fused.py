@@ -7,12 +7,14 @@ than what most of them compute. This replaces `Decoder.run_layers`; results diff
 import ctypes
 from collections.abc import Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
 from ragauge.cost.flop import Layers
 from ragauge.cost.shape import Shape
+from ragauge.engines.cache import KVCache
 from ragauge.engines.kernels import compiled
 from ragauge.engines.layout import Part
 from ragauge.engines.quantization import storage
@@ -38,6 +40,8 @@ class FusedLayers:
             pointers = [None if weight is None else weight.data_ptr() for weight in norms]
             arguments.append(compiled.LayerArguments(*four, *pointers, *heads))
         self._layers = (compiled.LayerArguments * len(layers))(*arguments)
+        # of each cache, the capacity for which its addresses are listed
+        self._listed = WeakKeyDictionary[KVCache, tuple[int, list[compiled.Cache]]]()
 
     def read(self, x: Tensor, angles: Rotation, parts: Sequence[Part], layers: Layers) -> Tensor:
         """States (token, d_model) through all layers or a range of them; keys and values join the
@@ -51,15 +55,8 @@ class FusedLayers:
             for index, part in enumerate(parts)
             for run in part.layout.runs or ()
         ]
-        caches = []
-        for layer in range(first, last):
-            for cache in (part.cache for part in parts):
-                k, *k_scale = storage(cache.k[layer])
-                v, *v_scale = storage(cache.v[layer])
-                pointers = [tensor.data_ptr() for tensor in (k, v, *k_scale, *v_scale)]
-                scales = [] if k_scale else [None, None]
-                kind = compiled.KINDS[k.dtype]
-                caches.append(compiled.Cache(*pointers, *scales, k.shape[1], kind))
+        by_cache = [self._addresses(part.cache)[first:last] for part in parts]
+        caches = [cache for layer in zip(*by_cache, strict=True) for cache in layer]
         failed = compiled.call(
             "through",
             ctypes.byref(self._layers, first * ctypes.sizeof(compiled.LayerArguments)),
@@ -78,6 +75,20 @@ class FusedLayers:
         if failed:
             raise MemoryError(f"a pass over {len(tokens)} tokens")
         return states.to(x.dtype)
+
+    def _addresses(self, cache: KVCache) -> list[compiled.Cache]:
+        """Where each layer's keys and values are; listed again when the cache has grown."""
+        capacity, addresses = self._listed.get(cache, (0, []))
+        if capacity != cache.capacity:
+            addresses = []
+            for key_value in zip(cache.k, cache.v, strict=True):
+                (k, *k_scale), (v, *v_scale) = map(storage, key_value)
+                pointers = [tensor.data_ptr() for tensor in (k, v, *k_scale, *v_scale)]
+                scales = [] if k_scale else [None, None]
+                kind = compiled.KINDS[k.dtype]
+                addresses.append(compiled.Cache(*pointers, *scales, k.shape[1], kind))
+            self._listed[cache] = cache.capacity, addresses
+        return addresses
 
 
 def fuse(layers: Sequence[Layer], shape: Shape) -> FusedLayers | None:

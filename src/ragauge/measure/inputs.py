@@ -76,10 +76,6 @@ class QuestionSource:
                     f"{self.path}: has {len(official)} questions, and skip is {self.skip}"
                 )
             read = official[self.skip :]
-        if self.turns == 1:
-            return read
-        if len(read) < self.turns:
-            raise UserError(f"{self.path}: has {len(read)} questions, and turns is {self.turns}")
         return conversations(read, self.turns)
 
 

@@ -52,14 +52,6 @@ class Bench:
     batch: Sequence[Prompt] = ()  # those for which evidence is searched side by side
     trace: Sequence[TraceEntry] = ()  # of the prompts, where they are replayed
 
-    def supported(self, variants: Mapping[str, Method]) -> tuple[dict[str, Method], dict[str, str]]:
-        """The variants that the decoder can run, and the reasons why it cannot run the others."""
-        return supported(variants, self.lm)
-
-    @property
-    def engine(self) -> LM:
-        return self.lm
-
     def protocol(self, seed: int) -> JsonObject:
         """The part of a result's protocol that every kind of measurement states."""
         return {

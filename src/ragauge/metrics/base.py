@@ -72,6 +72,22 @@ def normalise(text: str) -> str:
     return " ".join(_ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
+def string_matches(record: RecordFields) -> list[float]:
+    """For each answer 1.0 if it is part of the prediction regardless of case, else 0.0, as RULER's
+    evaluation compares them: control characters are line ends.
+    """
+    prediction = re.sub(r"[\x00-\x1f]", "\n", record["prediction"].strip()).strip().lower()
+    return [float(answer.lower() in prediction) for answer in record["answers"]]
+
+
+def best_subspan(prediction: str, answers: Iterable[str]) -> float | None:
+    """Return 1.0 if a normalised answer is a substring of the normalised prediction, else 0.0; None
+    without an answer.
+    """
+    text = normalise(prediction)
+    return max((float(normalise(answer) in text) for answer in answers), default=None)
+
+
 def comparable(text: str) -> str:
     """The words of a text between blanks: one text holds another where this is part of that."""
     return f" {' '.join(words(text))} "

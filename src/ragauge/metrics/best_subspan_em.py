@@ -2,7 +2,7 @@
 section 2.2).
 """
 
-from ragauge.metrics.base import RecordFields, normalise
+from ragauge.metrics.base import RecordFields, best_subspan
 
 
 def score(record: RecordFields) -> float | None:
@@ -10,7 +10,4 @@ def score(record: RecordFields) -> float | None:
     `prediction` and `answers`. As in the official evaluation only the prediction's first line
     counts: a model could otherwise win by repeating its documents.
     """
-    first_line = normalise(record["prediction"].split("\n")[0])
-    return max(
-        (float(normalise(answer) in first_line) for answer in record["answers"]), default=None
-    )
+    return best_subspan(record["prediction"].split("\n")[0], record["answers"])

@@ -275,6 +275,11 @@ class LoadLevel(Watched):
     summary: RequestSummary = RequestSummary()
     requests: list[RequestTimes] = []
 
+    @property
+    def load(self) -> float:
+        """The one of rate, clients and speed that is set."""
+        return self.rate or self.clients or self.speed or 0.0
+
 
 class Stream(Watched):
     """A variant's stream of requests."""

@@ -91,7 +91,11 @@ def read(place: Path) -> SourceDocuments:
     unread = Counter(_kind(path) for path in files if path not in paths)
     if unread:
         counts = ", ".join(f"{count} {suffix}" for suffix, count in unread.items())
-        logger.warning("not read, being of other kinds: %s", counts)
+        logger.warning(
+            "not read, being of other kinds: %s; convert them to %s",
+            counts,
+            ", ".join(formats.READERS),
+        )
     documents, names = _titled(read, short)
     return SourceDocuments(tuple(documents), names, not_read=dict(unread), **notes)
 

@@ -5,7 +5,6 @@ overwritten.
 import json
 import re
 import shutil
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from hashlib import sha256
@@ -45,7 +44,7 @@ def check_writable(folder: Path) -> None:
     """
     path = str(folder.resolve())
     if re.search("[\ud800-\udfff]", path):  # bytes that are no letters in this locale
-        raise UserError(f"--out: {path!a} is not {sys.getfilesystemencoding()} text")
+        raise UserError(f"--out: {path!a} is not text in this locale")
     is_new = not folder.exists()
     claim(folder)
     if is_new:

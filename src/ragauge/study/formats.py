@@ -122,8 +122,7 @@ def docx(content: bytes) -> Content:
         tree = lxml_html.fromstring(f"<div>{page.value.replace(BACK_LINK, '')}</div>")
         read = "".join(tree.text_content().split())
         left_out["text in unknown places"] += (characters - Counter(read)).total()
-        for message in page.messages:
-            left_out["symbols and embedded texts"] += bool(UNREAD.search(message.message))
+        left_out["symbols and embedded texts"] = len(UNREAD.findall(str(page.messages)))
         left_out += html_tree.repair(tree)
         text = html_tree.markdown(tree)
     return Content(text, title or _heading(text), omissions=_counted(left_out))

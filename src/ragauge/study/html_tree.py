@@ -26,15 +26,18 @@ BLOCKS = frozenset((
 INVISIBLE = ("head", "script", "style", "noscript", "template", "svg", "rp", "annotation")
 LEFT_OUT = {  # elements that are hidden, deleted or second forms of what is read
     "hidden text": "//*[contains(@style, ';display:none') and not(contains(@class, 'mwe-math'))"
-    " or @hidden and not(contains(@style, ';display:'))]",
+    " or @hidden and not(contains(@style, ';display:')) or contains(concat(@style, ';'), ';opacity:0;')"
+    " or contains(concat(@style, ';'), ';font-size:0;') or self::dialog and not(@open)]",
     "deleted text": "//del | //s | //strike | //*[contains(@style, 'line-through')]",
     "readings of characters": "//ruby//rt",
     "drawings of formulas": "//*[@class='katex-html']",
 }
 _UNSEEN = "contains(@style, ';visibility:hidden') or contains(@style, ';visibility:collapse')"
-UNSEEN = f"//text()[ancestor::*[contains(@style, ';visibility:')][1][{_UNSEEN}]]"
+UNSEEN = f"/descendant::text()[ancestor::*[contains(@style, ';visibility:')][1][{_UNSEEN}]]"
 RAISED = "//sup | //sub | //*[contains(@style, ';vertical-align:')]"
 ALIGNED = re.compile(r";vertical-align:(?:(sub|-[\d.]*[1-9])|super|[\d.]*[1-9])")
+# a class of a style sheet that raises or lowers text
+ALIGNED_CLASS = re.compile(r"\.([\w-]+)\s*\{[^{}]*?(vertical-align\s*:\s*su[bp][^;{}]*)", re.I)
 # around raised and lowered text: code points that are nobody's
 UP, DOWN, END = "\U0010fff1\U0010fff2\U0010fff3"
 MARKED = re.compile(f"([{UP}{DOWN}])([^{UP}{DOWN}{END}]*){END}")
@@ -48,7 +51,6 @@ OF_WORDS = re.compile(
 SIMPLE = re.compile(r"[+\u2212\u2013-]?\d[\d.,]*|[^\W\d_]*|.|\(.*\)")  # needs no parentheses
 # addresses of notes, if they do not end with the note's mark
 NOTE = re.compile(r"#(.*[-_.:])?((foot|end)?notes?|n|fn|ftn|edn|refs?|cite?|bib)(?![a-z])", re.I)
-MAX_SPAN = 1000
 BREAK = "\v"  # a line's end that is meant
 
 
@@ -58,6 +60,10 @@ def repair(tree: Element) -> Counter[str]:
     Returns: the characters that were dropped or are not understood, by kind.
     """
     left_out = Counter[str]()
+    sheets = "".join(element.text or "" for element in tree.iter("style"))
+    for name, style in ALIGNED_CLASS.findall(sheets):
+        for element in tree.xpath(f"//*[contains(concat(' ', @class, ' '), ' {name} ')]"):
+            element.set("style", f"{style};{element.get('style', '')}")
     for element in tree.xpath("//*[@style]"):
         style = re.sub(r"/\*.*?\*/|\s", "", element.get("style").lower())
         element.set("style", f";{style}")
@@ -69,6 +75,8 @@ def repair(tree: Element) -> Counter[str]:
     for text in tree.xpath(UNSEEN):
         left_out["hidden text"] += len("".join(text.split()))
         setattr(text.getparent(), "tail" if text.is_tail else "text", " ")
+    for element in tree.xpath("//*[contains(name(), ':math')]/descendant-or-self::*"):
+        element.tag = element.tag.split(":")[-1]
     for element in tree.iter("math"):
         text = f" {stylesheet('formulas.xsl')(element)}{GAP}"
         element[:] = []
@@ -112,7 +120,7 @@ def _sign(marked: re.Match[str]) -> str:
     before = re.sub(f"[{UP}{DOWN}{END}{GAP}]", "", marked.string[: marked.start()][-20:])
     behind = marked.string[marked.end() :][:20]
     if not text or text[0] in "^_[":
-        return text
+        return marked[2]
     if text.isdigit() and HALF.match(behind):  # 3 1/2
         return " " * before[-1:].isalnum() + text
     following = behind.lstrip(END + GAP)[:1]
@@ -130,7 +138,9 @@ def text_size(tree: Element) -> int:
     """Count the characters of a tree that a reader sees, white space aside."""
     hidden = " or ".join(f"ancestor::{tag}" for tag in INVISIBLE)
     return sum(
-        len(part) for text in tree.xpath(f".//text()[not({hidden})]") for part in text.split()
+        len(part)
+        for text in tree.xpath(f"descendant::text()[not({hidden})]")
+        for part in text.split()
     )
 
 
@@ -176,8 +186,8 @@ def _items(element: Element) -> Iterator[str]:
     """
     step = -1 if element.get("reversed") is not None else 1
     number = _integer(element, "start", len(element.findall("li")) if step < 0 else 1)
-    style = re.search("(low|upp)er-(alpha|latin|roman)", element.get("style", ""))
-    kind = style[0] if style else element.get("type", "")
+    styles = re.findall("(?:low|upp)er-(?:alpha|latin|roman)", element.get("style", ""))
+    kind = (*styles, element.get("type", ""))[0]
     yield from _paragraphs(element.text or "")
     for child in element:
         parts = list(_block(child)) if child.tag in BLOCKS else [*_paragraphs(_inline(child))]
@@ -211,21 +221,20 @@ def _rows(table: Element) -> Iterator[str]:
 
 def _grid(rows: Sequence[Element]) -> Iterator[list[str]]:
     """Yield the texts of each row; a cell that spans rows or columns is repeated in them."""
-    reaching = dict[int, tuple[str, int]]()  # column -> a text, and how many rows it reaches down
+    lines = [dict[int, str]() for _ in rows]  # column -> text
     for number, row in enumerate(rows):
-        line = {column: text for column, (text, _) in reaching.items()}
-        reaching = {column: (text, n - 1) for column, (text, n) in reaching.items() if n > 1}
         column = 0
         for cell in row.iterchildren(*CELLS):
-            while column in line:
+            while column in lines[number]:
                 column += 1
             text = text_line(cell)
-            rows_reached = _integer(cell, "rowspan", 1) or len(rows) - number
-            for _ in range(max(1, min(_integer(cell, "colspan", 1), MAX_SPAN))):
-                line.setdefault(column, text)  # where two cells overlap, the upper one
-                if rows_reached > 1:
-                    reaching.setdefault(column, (text, rows_reached - 1))
+            rows_reached = _integer(cell, "rowspan", 1)
+            reached = lines[number:][: max(1, rows_reached) if rows_reached else None]
+            for _ in range(max(1, min(_integer(cell, "colspan", 1), 1000))):  # as browsers limit it
+                for line in reached:
+                    line.setdefault(column, text)  # where two cells overlap, the upper one
                 column += 1
+    for line in lines:
         yield [line.get(column, "") for column in range(max(line, default=-1) + 1)]
 
 

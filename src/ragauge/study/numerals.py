@@ -34,7 +34,7 @@ FORMS: dict[str, Callable[[int], str]] = {  # names of HTML, CSS and Word -> how
     "[aA]|.*-(alpha|latin)": letters,
     ".*Letter": repeated_letters,
     "decimalZero": "{:02}".format,
-    "none": lambda number: "",
+    "none": "".format,
     "1?|decimal": str,
 }
 

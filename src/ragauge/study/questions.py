@@ -24,7 +24,6 @@ COLUMNS = ("question", "answers", "gold")
 SQUAD = ("data", "paragraphs", "qas")  # its lists in lists, of which the last has questions
 # names of other tools' columns; RAGAS' `answer` stands next to these, and is a system's
 TRUTHS = "ground_truths?|reference"
-AS_WRITTEN: dict[str, Any] = {"parse_int": str, "parse_float": str}  # numbers of JSON
 ANSWER_SEPARATOR = "|"  # in a cell of a CSV file
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}  # of cells
 ENCODINGS = {
@@ -86,10 +85,11 @@ def _answers(row: Mapping[str, Any], place: str) -> tuple[str, ...]:
     answers = row.get("answers")
     if isinstance(answers, dict):  # as SQuAD has them, with the places of the texts
         answers = answers.get("text")
-    if not isinstance(answers, str | list | None):
-        answers = [answers]
+    if type(answers) is int:
+        answers = str(answers)
     if isinstance(answers, list):
         answers = [a.get("text", a) if isinstance(a, dict) else a for a in answers]
+        answers = [str(a) if type(a) is int else a for a in answers]
     if isinstance(answers, str):
         if re.fullmatch(r"\s*\[.*\]\s*", answers, re.DOTALL):
             raise UserError(
@@ -126,10 +126,10 @@ def _columns(names: Sequence[str], place: str) -> list[str]:
 def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the objects of JSON lines, of one array or of SQuAD's articles, with their places."""
     records: Iterable[tuple[Any, str]]
-    records = ((record, f"{path}:{number}") for number, record in read_jsonl(path, **AS_WRITTEN))
+    records = ((record, f"{path}:{number}") for number, record in read_jsonl(path, parse_float=str))
     content: Any = None
     with suppress(OSError, ValueError, RecursionError):
-        content = json.loads(path.read_bytes(), **AS_WRITTEN)
+        content = json.loads(path.read_bytes(), parse_float=str)
     if type(content) is list:
         records = objects({"questions": content}, "questions", str(path))
     elif isinstance(content, dict) and "data" in content:

@@ -23,9 +23,10 @@ LONGEST_S_PER_MB = 10  # and more for a large one
 MAX_BYTES = 1 << 30  # of an outcome
 
 
-# A content, or an error's message and whether it is a user's mistake; in JSON, since unpickling
-# could run what a document made of its reader
-OUTCOMES = TypeAdapter[formats.Content | tuple[bool, str]](formats.Content | tuple[bool, str])
+# a content, or whether an error is a user's mistake, and its message
+Outcome = formats.Content | tuple[bool, str]
+# JSON, since unpickling could run what a document made of its reader
+OUTCOMES = TypeAdapter[Outcome](Outcome)
 
 
 class ReaderProcess:
@@ -92,7 +93,7 @@ def _main() -> None:
         except (EOFError, OSError):
             return
         signal.alarm(_longest_s(path))
-        outcome: formats.Content | tuple[bool, str]
+        outcome: Outcome
         try:
             outcome = formats.read(path)
         except (UnreadableError, UserError) as error:

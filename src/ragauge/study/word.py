@@ -12,7 +12,6 @@ from ragauge.study.errors import UnreadableError
 from ragauge.study.stylesheets import stylesheet
 from ragauge.study.word_numbers import Numbering
 
-WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 # of unpacked text, of which a parser holds some thirty copies
 LARGEST_XML_BYTES = 32 << 20
 STRICT = re.compile(rb"http://purl\.oclc\.org/ooxml/(\w+)/")  # namespaces of strict files
@@ -76,11 +75,8 @@ def _repaired(tree: etree._Element, numbering: Numbering, left_out: Counter[str]
         dropped = "".join(element.text or "" for element in tree.iter(name))
         left_out[f"{name} text"] += len(dropped)
         etree.strip_elements(tree, name, with_tail=False)
-    for paragraph in tree.iterfind(f".//{WORD}p[@list]"):
-        values = map(paragraph.get, ("list", "level", "style"))
-        label = etree.Element(f"{WORD}r")
-        etree.SubElement(label, f"{WORD}t").text = numbering.label(*values)
-        paragraph.insert(paragraph.find("{*}pPr") is not None, label)
+    for text in tree.iterfind(".//{*}t[@list]"):
+        text.text = numbering.label(*text.attrib.values())
     return tree
 
 

@@ -3,11 +3,15 @@
 The definitions of lists: an element `list` for each that paragraphs name, with its levels.
 
 A text of Word as mammoth reads it: formats that styles hold are in the runs, text boxes and cells
-where they stand, formulas in words. A paragraph of a list gets the attributes `list`, `level` and
-`style`. Runs that are hidden or deleted become elements `hidden` and `deleted`.
+where they stand, formulas in words. A paragraph of a list begins with an empty text that has the
+attributes `list`, `level` and `style`. Runs that are hidden or deleted become elements `hidden` and `deleted`.
 
 The root holds the styles as its last child.
 -->
+<!DOCTYPE xsl:stylesheet [
+  <!ENTITY gap "&#x10FFF0;">
+  <!ENTITY unknown "&#x10FFF4;">
+]>
 <xsl:stylesheet version="1.0"
   xmlns:xsl="http://www.w3.org/1999/XSL/Transform"
   xmlns:func="http://exslt.org/functions"
@@ -44,7 +48,7 @@ The root holds the styles as its last child.
             <xsl:variable name="start" select="w:start/@w:val[not($anew)]"/>
             <level n="{@w:ilvl}{substring('0', 1, not(@w:ilvl))}" anew="{$anew}"
               start="{$anew}{$start}{substring('1', 1, not($anew|$start))}" restart="{w:lvlRestart/@w:val}"
-              style="{w:pStyle/@w:val}" form="{w:numFmt/@w:val}{substring('decimal', 1, 7 * not(w:numFmt))}">
+              style="{w:pStyle/@w:val}" form="{.//w:numFmt/@w:val}{substring('decimal', 1, 7 * not(.//w:numFmt))}">
               <xsl:if test="w:isLgl"><xsl:attribute name="legal">1</xsl:attribute></xsl:if>
               <xsl:choose>
                 <xsl:when test="w:numFmt/@w:val = 'bullet'">-</xsl:when>
@@ -123,13 +127,13 @@ The root holds the styles as its last child.
   <xsl:template match="w:p">
     <xsl:variable name="style" select="w:pPr/w:pStyle/@w:val"/>
     <xsl:variable name="marks" select="w:pPr/w:rPr"/>
+    <xsl:variable name="list" select="f:format(w:pPr, $style, 'numId')"/>
     <xsl:copy>
-      <xsl:if test="not($marks/w:del or f:is-on(f:format($marks, '', 'vanish')))">
-        <xsl:attribute name="list"><xsl:value-of select="f:format(w:pPr, $style, 'numId')"/></xsl:attribute>
-        <xsl:attribute name="level"><xsl:value-of select="f:format(w:pPr, $style, 'ilvl')"/></xsl:attribute>
-        <xsl:attribute name="style"><xsl:value-of select="$style"/></xsl:attribute>
+      <xsl:apply-templates select="@*|w:pPr"/>
+      <xsl:if test="$list != '' and not($marks/w:del or f:is-on(f:format($marks, $style, 'vanish')))">
+        <w:r><w:t list="{$list}" level="{f:format(w:pPr, $style, 'ilvl')}" style="{$style}"/></w:r>
       </xsl:if>
-      <xsl:apply-templates select="@*|node()"/>
+      <xsl:apply-templates select="node()[not(self::w:pPr)]"/>
     </xsl:copy>
   </xsl:template>
 
@@ -140,7 +144,8 @@ The root holds the styles as its last child.
   <xsl:template match="w:fldSimple|w:bdo|w:dir|w:customXml|w:ruby|w:rubyBase|m:oMathPara">
     <xsl:apply-templates select="node()"/>
   </xsl:template>
-  <xsl:template match="w:moveFrom|w:rt|w:rubyPr|w:fldData|w:bookmarkStart|w:bookmarkEnd|w:styles|w:tblHeader"/>
+  <xsl:template match="w:moveFrom|w:rt|w:rubyPr|w:fldData|w:bookmarkStart|w:bookmarkEnd|w:styles|w:tblHeader|w:sdtPr"/>
+  <xsl:template match="w:instrText[re:test(., '^\s*EQ\s')]"><w:t>&unknown;</w:t></xsl:template>
   <xsl:template match="w:cr"><w:br/></xsl:template>
   <xsl:template match="w:ptab"><w:tab/></xsl:template>
   <xsl:template match="w:drawing[.//w:txbxContent]|w:pict[.//w:txbxContent]|w:object[.//w:txbxContent]">
@@ -148,7 +153,7 @@ The root holds the styles as its last child.
   </xsl:template>
   <xsl:template match="m:oMath">
     <w:r>
-      <w:t><xsl:value-of select="concat('&#x10FFF0;', f:text(*), '&#x10FFF0;')" xmlns:f="formulas"/></w:t>
+      <w:t><xsl:value-of select="concat('&gap;', f:text(*), '&gap;')" xmlns:f="formulas"/></w:t>
     </w:r>
   </xsl:template>
 

@@ -53,6 +53,17 @@ def test_products_are_those_of_the_dequantized_numbers(kind, tokens):
 
 
 @needs_compiler
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_token_is_multiplied_to_the_same_bits_alone_and_with_others(kind):
+    """Panels are unpacked for several tokens and read in place for one."""
+    layer = block_linear([rows(kind, 54)], torch.randn(54))
+    x = torch.randn(145, 512)
+    alone = torch.cat([layer(token) for token in x.split(1)])
+    for tokens in (3, 4, 7, 16, 145):
+        assert torch.equal(layer(x[:tokens]), alone[:tokens])
+
+
+@needs_compiler
 def test_parts_of_several_types_are_one_layer_with_a_bias():
     parts = [rows(kind, 16 * (2 + i), seed=i) for i, kind in enumerate(KINDS)]
     bias = torch.randn(sum(len(part.data) for part in parts))

@@ -61,3 +61,11 @@ def test_the_likeliest_token_is_argmax_or_an_error():
         for check in (likeliest, check_finite):
             with pytest.raises(NotFiniteError):
                 check(logits)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_the_first_of_equal_logits_is_the_likeliest(dtype):
+    for seed in range(40):
+        generator = torch.Generator().manual_seed(seed)
+        logits = torch.randint(0, 30, (5000 + seed,), generator=generator).to(dtype)
+        assert likeliest(logits) == logits.tolist().index(29) == int(logits.argmax())

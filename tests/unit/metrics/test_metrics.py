@@ -126,7 +126,8 @@ def test_evidence_by_hand(name, scored, expected):
 def test_a_failed_question_is_wrong(name):
     found = {**grounded(("x", 0), gold=(0, 1)), "tokens": {"evidence": 1}}
     found |= {"question": "q", "full_prompt": "x", "passages": ["x"], "judged": "correct"}
-    failed = {**found, **record("x", "x", status="failed", gold=[0], kept=[0], documents=2)}
+    texts = {"multiple_choice": ("The correct answer is (A)", "A")}.get(name, ("x", "x"))
+    failed = {**found, **record(*texts, status="failed", gold=[0], kept=[0], documents=2)}
     assert metrics.score(name, failed) == 0.0
     assert metrics.score(name, {**failed, "status": "ok"}) == 1.0
 

@@ -7,7 +7,7 @@ import pytest
 
 from document_samples import LEFT_TEXT, PROSE, SAMPLES
 from ragauge.study import formats, pdf_pages
-from study_files import docx
+from study_files import MAIN, docx, paragraph, row
 
 for library in ("trafilatura", "mammoth", "pypdf"):
     pytest.importorskip(library, reason="takes the packages of the extra study")
@@ -74,6 +74,22 @@ INSERTED = {
     "<pre><code>close\n  wait</code></pre>": "close\n  wait",
     "<pre>close\n  wait</pre>": "close\n  wait",
     "<p>10<sup>6</sup> and H<sub>2</sub>O for 25<sup>1</sup></p>": "10^6 and H2O for 25^1",
+    "<p>25<a href='#fn3'><sup>3</sup></a> and 10<span style='vertical-align: 0.4em'>6</span></p>": "25[3] and 10^6",
+    "<style>.up {color: red; vertical-align: super}</style><p>10<b class='a up'>-3</b> m</p>": "10^-3 m",
+    "<p>3<sup>1</sup>/<sub>2</sub> of 1<sup>st</sup> <sup>14</sup>C, 25%<sup>2</sup></p>": "3 1/2 of 1st 14C, 25%^2",
+    "<p>2<sup>3</sup><sub> </sub>4</p>": "2^3 4",
+    "<p>Price <b>12<o:p></o:p></b> euro</p>": "Price 12 euro",
+    "<p>2<sup>3</sup>4, log<sub>2</sub>8, x<sub>i</sub><sup>2</sup>y</p>": "2^(3)4, log_(2)8, x_i^2y",
+    "<p><a href='#area-in-m2'>Area in m<sup>2</sup></a></p>": "Area in m^2",
+    "<ol style='list-style: UPPER-roman'>before<li>a</li><li></li><li>b<p>c</p></li><div>d</div></ol>": "before\n\n"
+    "I. a\n\nIII. b\n\n  c\n\nd",
+    "<p>2<math><mn>2</mn><msup><mn>3</mn><mrow><mi>n</mi><mo>+</mo><mn>1</mn></mrow></msup><mn>5</mn></math>7</p>": (
+        "2 2 3^(n+1) 5 7"
+    ),
+    "<p><math><mmultiscripts><mi>C</mi><none/><none/><mprescripts/><mn>6</mn><mn>14</mn></mmultiscripts></math></p>": (
+        "_6^14 C"
+    ),
+    "<p>5<mml:math xmlns:mml='m'><mml:mfrac><mml:mn>1</mml:mn><mml:mn>2</mml:mn></mml:mfrac></mml:math></p>": "5 1/2",
     "<p>5<math><mfrac><mn>1</mn><mn>2</mn></mfrac></math> of it</p>": "5 1/2 of it",
     "<table><tr><th rowspan=2>M<th colspan=2>Mass<tr><th>dry<th>wet<tr><td rowspan=2>K<td>1<td>2"
     "<tr><td colspan=2>3</table>": "| M | Mass | Mass |\n| M | dry | wet |\n| K | 1 | 2 |\n| K | 3 | 3 |",
@@ -137,6 +153,107 @@ def test_what_a_reader_does_not_see_is_left_out_and_named(tmp_path, name):
     made = formats.read(tmp_path / name)
     assert made.text.split() == ["Tea", "."]
     assert made.omissions.startswith(omission)
+
+
+NAMES = (
+    "xmlns:mc='http://schemas.openxmlformats.org/markup-compatibility/2006' xmlns:wps='urn:wps' "
+    "xmlns:v='urn:schemas-microsoft-com:vml' xmlns:w14='http://schemas.microsoft.com/office/word/2010/wordml'"
+)
+BOX = "<w:txbxContent><w:p><w:r><w:t>In a box.</w:t></w:r></w:p></w:txbxContent>"
+CHOICE = f"<mc:Choice Requires='wps'><w:drawing><wps:txbx>{BOX}</wps:txbx></w:drawing></mc:Choice>"
+FALLBACK = (
+    f"<mc:Fallback><w:pict><v:shape><v:textbox>{BOX}</v:textbox></v:shape></w:pict></mc:Fallback>"
+)
+EQUATION_FIELD = (
+    "<w:r><w:fldChar w:fldCharType='begin'/></w:r><w:r><w:instrText>EQ \\f(1,2)</w:instrText></w:r>"
+    "<w:r><w:fldChar w:fldCharType='end'/></w:r>"
+)
+WORD = {  # what a paragraph of Word holds -> what is read, and what is named as left out
+    "a text box": (f"<w:r><mc:AlternateContent>{CHOICE}{FALLBACK}</mc:AlternateContent></w:r>", "In a box.", ""),
+    "a new text box": (f"<w:r><mc:AlternateContent>{CHOICE}</mc:AlternateContent></w:r>", "In a box.", ""),
+    "an oval": (f"<w:r><w:pict><v:oval><v:textbox>{BOX}</v:textbox></v:oval></w:pict></w:r>", "In a box.", ""),
+    "a ruby": (
+        "<w:r><w:ruby><w:rt><w:r><w:t>kan</w:t></w:r></w:rt><w:rubyBase><w:r><w:t>Tea</w:t></w:r></w:rubyBase></w:ruby></w:r>",
+        "Tea", "",
+    ),
+    "a box that is ticked": (
+        "<w:sdt><w:sdtPr><w14:checkbox><w14:checked w14:val='1'/></w14:checkbox></w:sdtPr><w:sdtContent><w:r><w:t>X Tea"
+        "</w:t></w:r></w:sdtContent></w:sdt>", "X Tea", "",
+    ),
+    "breaks": ("<w:r><w:t>Tea 5</w:t><w:ptab/><w:t>6</w:t></w:r><w:r><w:cr/><w:t>7</w:t></w:r>", "Tea 5 6\n7", ""),
+    "a field of an equation": (EQUATION_FIELD, "", "formulas of unknown form (1 "),
+    "a symbol": ("<w:r><w:t>Tea</w:t><w:sym w:font='Odd' w:char='F0FF'/></w:r>", "Tea", "symbols"),
+    "an element of tomorrow": ("<w:cloud><w:r><w:t>Milk</w:t></w:r></w:cloud>", "", "text in unknown places (4 "),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", WORD)
+def test_what_word_shows_is_read_or_named(kind):
+    inside, expected, omission = WORD[kind]
+    made = formats.docx(docx(f"<w:p {NAMES}><w:r><w:t>See </w:t></w:r>{inside}</w:p>"))
+    assert made.text.split() == ["See", *expected.split()]
+    assert made.omissions.startswith(omission)
+    assert bool(made.omissions) == bool(omission)
+
+
+def numbered(level, link="", number="", again=""):
+    """A list of one level, its definition by way of a style of lists."""
+    start = "<w:start w:val='4'/>"
+    return (
+        f"<w:numbering xmlns:w='{MAIN}' {NAMES}><w:abstractNum w:abstractNumId='1'>{link or start}"
+        f"</w:abstractNum><w:abstractNum w:abstractNumId='2'><w:styleLink w:val='L'/><w:lvl w:ilvl='0'>{start}{level}"
+        f"</w:lvl></w:abstractNum><w:num w:numId='1'><w:abstractNumId w:val='1'/>{number}</w:num></w:numbering>"
+    )
+
+
+LINK = "<w:numStyleLink w:val='L'/>"
+NUMBERS = {
+    "<w:numFmt w:val='lowerRoman'/><w:lvlText w:val='Art. %1:'/>": ("Art. iv: Tea", ""),
+    "<w:numFmt w:val='none'/><w:lvlText w:val='Note'/>": ("Note Tea", ""),
+    "<w:numFmt w:val='decimal'/><w:lvlText w:val=''/>": ("Tea", ""),
+    "<w:numFmt w:val='bullet'/><w:lvlText w:val='%'/>": ("- Tea", ""),
+    "<w:numFmt w:val='chineseCounting'/><w:lvlText w:val='%1.'/>": ("4. Tea", "list numbers of unknown form (1 "),
+    "<mc:AlternateContent><mc:Choice Requires='w14'><w:numFmt w:val='custom' w:format='001'/></mc:Choice><mc:Fallback>"
+    "<w:numFmt w:val='decimal'/></mc:Fallback></mc:AlternateContent>": ("4. Tea", "list numbers of unknown form (1 "),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("level", NUMBERS)
+def test_forms_of_list_numbers(level):
+    expected, omission = NUMBERS[level]
+    parts = {"word/numbering.xml": numbered(level, LINK)}
+    made = formats.docx(docx(paragraph("Tea", numbers=1), parts=parts))
+    assert made.text == expected
+    assert made.omissions.startswith(omission)
+    assert bool(made.omissions) == bool(omission)
+
+
+def test_parts_of_word_that_are_not_read_are_named():
+    part = f"<w:{{0}} xmlns:w='{MAIN}'>{paragraph('Harbour')}</w:{{0}}>"
+    parts = {
+        "word/header1.xml": part.format("hdr"),
+        "word/header2.xml": part.format("hdr"),
+        "word/footer1.xml": part.format("ftr"),
+        "word/charts/chart1.xml": "<c:chartSpace xmlns:c='urn:c'><c:v>12</c:v></c:chartSpace>",
+    }
+    made = formats.docx(docx(paragraph("Tea."), parts=parts))
+    assert made.text == "Tea."
+    counts = ["headers (14 characters)", "footers (7 characters)", "charts (2 characters)"]
+    assert made.omissions.split(", ") == counts
+
+
+def test_cells_merged_sideways_in_the_old_way_are_repeated():
+    first = "<w:tc><w:tcPr><w:hMerge w:val='restart'/></w:tcPr><w:p><w:r><w:t>a</w:t></w:r></w:p></w:tc>"
+    following = "<w:tc><w:tcPr><w:hMerge/></w:tcPr><w:p/></w:tc>"
+    mark = "<w:bookmarkStart w:id='1' w:name='row'/>"
+    table = f"<w:tbl><w:tr>{first}{following}</w:tr>{mark}{row('b', 'c')}</w:tbl>"
+    assert formats.docx(docx(table)).text == "| a | a |\n| b | c |"
+
+
+def test_a_table_that_is_the_content_stays_a_table():
+    rows = "".join(f"<tr><td>Pump {n}</td><td>{PROSE[:90]}</td></tr>" for n in range(9))
+    made = formats.html(f"<html><body><table>{rows}</table><p>End.</p></body></html>".encode())
+    assert made.text.startswith("| Pump 0 | The")
 
 
 def test_running_lines_are_named():

@@ -14,8 +14,9 @@ import pytest
 from ragauge.datasets.base.dataset import Document
 from ragauge.errors import UserError
 from ragauge.pipelines.database.near_duplicates import originals
-from ragauge.study import documents, formats, passages, reader_process
+from ragauge.study import documents, folder, formats, passages, reader_process
 from ragauge.study.documents import SourceDocuments
+from ragauge.study.errors import UnreadableError
 from ragauge.study.questions import StudyQuestion
 from ragauge.study.retrieval import gold_passages
 from study_files import docx, paragraph, pdf, row
@@ -226,6 +227,34 @@ def test_a_document_that_ends_its_reader_is_skipped_by_name(tmp_path, monkeypatc
     assert [document.title for document in found.documents] == ["1", "2"]
 
 
+HOSTILE = """
+import pathlib, pickle, sys
+from multiprocessing.connection import Connection
+class Touch:
+    def __reduce__(self):
+        return pathlib.Path.touch, (pathlib.Path({marker!r}),)
+pipe = Connection(int(sys.argv[1]))
+pipe.recv_bytes()
+pipe.send_bytes({sent})
+pipe.recv_bytes()
+"""
+
+
+@pytest.mark.parametrize("sent", ["pickle.dumps(Touch())", "b'{\"text\": 5}'", "b'[1, 2, 3]'"])
+def test_nothing_but_a_text_is_taken_from_a_reader(tmp_path, monkeypatch, sent):
+    spawn = reader_process.subprocess.Popen
+    code = HOSTILE.format(marker=str(tmp_path / "marker"), sent=sent)
+    monkeypatch.setattr(
+        reader_process.subprocess,
+        "Popen",
+        lambda command, **pipes: spawn([command[0], "-c", code, command[-1]], **pipes),
+    )
+    (tmp_path / "a.md").write_text("Tea.")
+    with reader_process.ReaderProcess() as reader, pytest.raises(UnreadableError):
+        reader.read(tmp_path / "a.md")
+    assert not (tmp_path / "marker").exists()
+
+
 @pytest.mark.parametrize("filler", ["#", " ", " #", "\t", "=", "`"])
 def test_the_time_to_find_a_heading_grows_with_the_text(filler):
     started = time.monotonic()
@@ -268,7 +297,17 @@ def test_documents_are_named_by_their_paths_and_by_suffix_where_two_share_one(tm
         "other",
     ]
     assert found.not_read == {".txt.gz": 1, ".xlsx": 1}
-    assert caplog.messages == ["not read, being of other kinds: 1 .txt.gz, 1 .xlsx"]
+    assert caplog.messages == [
+        "not read, being of other kinds: 1 .txt.gz, 1 .xlsx; convert them to "
+        ".md, .txt, .html, .htm, .xhtml, .pdf, .docx"
+    ]
+
+
+def test_a_study_whose_folder_cannot_be_named_in_files_is_refused(tmp_path):
+    path = tmp_path / os.fsdecode(b"Pr\xfcfung")
+    with pytest.raises(UserError, match=r"--out: .*Pr.udcfcfung"):
+        folder.check_writable(path)
+    assert not path.exists()
 
 
 TITLES = {

@@ -83,7 +83,7 @@ def test_squads_nested_files_are_read(tmp_path_factory, counts, indent):
     [
         ([{"question": "Who?", "answers": ["a"]}], "data[0]: no field 'paragraphs'"),
         ([{"paragraphs": [{"qas": []}, {"qas": 7}]}], "data[0]: paragraphs[1]: field 'qas'"),
-        ([{"paragraphs": [{"qas": [{"question": True}]}]}], "qas[0]: field 'question'"),
+        ([{"paragraphs": [{"qas": [{"question": 7}]}]}], "qas[0]: field 'question'"),
         ([{"paragraphs": [{"qas": [{"question": "Who?", "answers": [{}]}]}]}], "'answers[0]'"),
         ({"paragraphs": []}, "field 'data' must be a list"),
     ],
@@ -320,6 +320,9 @@ def test_a_question_that_is_there_twice_is_used_once_with_a_warning(tmp_path, ca
         ("a.jsonl", '{"question": "Q?", "answer": "wrong", "ground_truth": "a"}', [("a",)]),
         ("a.jsonl", '{"question": "Q?", "ground_truths": ["a", "b"]}', [("a", "b")]),
         ("a.csv", "question,ground_truth,answer\nQ?,a,wrong\n", [("a",)]),
+        ("a.csv", "question,answers,reference\nQ?,a|b,wrong\n", [("a", "b")]),
+        ("a.json", '[{"question": "Q?", "answers": [12.50, 1e3, 0.0]}]', [("12.50", "1e3", "0.0")]),
+        ("a.jsonl", '{"question": "Q?", "answers": 1969.10}', [("1969.10",)]),
     ],
 )  # fmt: skip
 def test_questions_as_other_tools_write_them_are_read(tmp_path, name, content, expected):
@@ -331,9 +334,9 @@ def test_questions_as_other_tools_write_them_are_read(tmp_path, name, content, e
 @pytest.mark.parametrize(
     ("content", "place"),
     [
-        ('[{"question": "Q?"}, 7]', r'questions\[1\] must be an object, not "7"'),
+        ('[{"question": "Q?"}, 7]', r"questions\[1\] must be an object, not"),
         ('[{"question": "Q?", "answers": [true]}]', r"questions\[0\].*answers\[0\]"),
-        ('{"question": "Q?", "answers": true}', r":1.*answers\[0\]"),
+        ('{"question": "Q?", "answers": true}', r":1.*answers"),
         ('{"question": "Q?", "gold": ["a", "b"]}', r":1.*gold"),
     ],
 )
@@ -342,3 +345,10 @@ def test_what_is_no_question_in_them_is_named(tmp_path, content, place):
     path.write_text(content)
     with pytest.raises(UserError, match=place):
         read_questions(path)
+
+
+def test_columns_that_are_not_used_are_named(tmp_path, caplog):
+    path = tmp_path / "q.csv"
+    path.write_text("question,answers,level,remark\nQ?,a,3,none\nR?,b,4,\n")
+    read_questions(path)
+    assert [record.args[1] for record in caplog.records] == ["level, remark"]

@@ -1,6 +1,7 @@
 """Random documents: what is read is what their generator says that a reader sees."""
 
 import random
+import re
 from string import ascii_lowercase
 
 import pytest
@@ -176,6 +177,35 @@ def test_random_pages():
         assert formats.html(page.encode()).text == expected, (seed, page)
 
 
+def levels_of_digits(rng, depth=0):
+    """Any mixture of text, raised and lowered digits and elements: HTML, and each digit's level."""
+    html = ""
+    digits = []
+    for _ in range(rng.randint(1, 4)):
+        number = str(rng.randint(1, 99))
+        tag = rng.choice(["", "sup", "sub", "b", "i", "mark"])
+        if tag in ("sup", "sub", ""):
+            html += f"<{tag}>{number}</{tag}>" if tag else number
+            digits += [(tag, digit) for digit in number]
+        else:
+            inner, below = levels_of_digits(rng, depth + 1) if depth < 3 else ("x", [])
+            html += f"<{tag}>{inner}</{tag}>"
+            digits += below
+        html += rng.choice(["", "", *"aB(). ,/%"])
+    return html, digits
+
+
+def test_no_number_has_digits_of_two_levels():
+    for seed in range(COUNT):
+        html, digits = levels_of_digits(random.Random(seed))
+        page = f"<html><body><p>It {html} is</p></body></html>"
+        numbers = re.findall(r"\d+", formats.html(page.encode()).text)
+        assert "".join(numbers) == "".join(digit for _, digit in digits), (seed, html)
+        for number in numbers:
+            assert len({level for level, _ in digits[: len(number)]}) == 1, (seed, html)
+            digits = digits[len(number) :]
+
+
 def value(name, text):
     return f"<w:{name} w:val='{text}'/>"
 
@@ -289,6 +319,10 @@ RUN_STYLES = (
     "<w:style w:type='character' w:styleId='Deeper'><w:basedOn w:val='Gone'/></w:style>"
     "<w:style w:type='paragraph' w:styleId='Hidden'><w:rPr><w:vanish/></w:rPr></w:style>"
 )
+ONE_LIST = (
+    f"<w:abstractNum w:abstractNumId='1'><w:lvl w:ilvl='0'>{value('start', 1)}</w:lvl></w:abstractNum>"
+    f"<w:num w:numId='1'>{value('abstractNumId', 1)}</w:num>"
+)
 UP = ("<w:vertAlign w:val='superscript'/>", "<w:rStyle w:val='Up'/>", "<w:position w:val='6'/>")
 GONE = (
     "<w:vanish/>", "<w:vanish w:val='1'/>", "<w:strike/>", "<w:dstrike w:val='true'/>", "<w:rStyle w:val='Gone'/>",
@@ -334,9 +368,14 @@ def test_random_runs_of_word():
                     text += f"{word} "
             blocks.append(f"<w:p>{runs}</w:p>")
             expected.append(" ".join(text.split()))
-        blocks.append(f"<w:p><w:pPr>{value('pStyle', 'Hidden')}</w:pPr>{run('xyz')}</w:p>")
+        number = f"<w:numPr>{value('ilvl', 0)}{value('numId', 1)}</w:numPr>"
+        blocks.append(f"<w:p><w:pPr>{value('pStyle', 'Hidden')}{number}</w:pPr>{run('xyz')}</w:p>")
+        blocks.append(f"<w:p><w:pPr>{number}</w:pPr>{run('first')}</w:p>")
+        expected.append("1. first")
         is_strict = rng.random() < 0.5
-        made = formats.docx(docx(*blocks, parts=package_of("", RUN_STYLES), is_strict=is_strict))
+        made = formats.docx(
+            docx(*blocks, parts=package_of(ONE_LIST, RUN_STYLES), is_strict=is_strict)
+        )
         assert made.text.split("\n\n") == expected, (seed, blocks)
         counts = [int(part.rpartition("(")[2].split()[0]) for part in made.omissions.split(", ")]
         assert sum(counts) == gone + 3

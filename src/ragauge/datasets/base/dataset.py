@@ -191,16 +191,26 @@ class Dataset(ABC):
         """
         return bool(cls.hub) or cls.archive is not None
 
-    def read(self, path: Path) -> Iterator[Example]:
-        """Yield the examples of a file in the official format, in its order, each checked."""
-        lines: dict[str, int] = {}
+    def examples(self, path: Path) -> Iterator[tuple[str, Example]]:
+        """Yield the examples of a file in the official format, each with its place: "file:line"."""
         for number, record in read_jsonl(path):
             place = f"{path}:{number}"
-            example = self.parse(record, place)
+            if self.includes(record, place):
+                yield place, self.parse(record, place)
+
+    def includes(self, record: Mapping[str, Any], place: str) -> bool:
+        """Return whether a record is among those that the options choose."""
+        return True
+
+    def read(self, path: Path) -> Iterator[Example]:
+        """Yield the examples of a file in the official format, in its order, each checked."""
+        places: dict[str, str] = {}
+        for place, example in self.examples(path):
             check(example, place, unlabelled=self.unlabelled)
-            first = lines.setdefault(example.key, number)
-            if first != number:
-                raise UserError(f"{place}: same question as line {first} (key {example.key!r})")
+            first = places.setdefault(example.key, place)
+            if first != place:
+                line = first.rpartition(":")[2]
+                raise UserError(f"{place}: same question as line {line} (key {example.key!r})")
             # in any file and order
             for_tuning = hashlib.sha256(f"fold {example.key}".encode()).digest()[0] % 5 == 0
             if self.fold in ("all", "tuning" if for_tuning else "test"):

@@ -75,7 +75,13 @@ def as_turn(example: Example, history: str) -> tuple[Example, str]:
 
 
 def conversations(examples: Sequence[Example], turns: int) -> list[Example]:
-    """Return successive examples as conversations of so many turns; those left over are left out."""
+    """Return successive examples as conversations of so many turns; those left over are left out.
+
+    Raises:
+        UserError: there are fewer examples than turns.
+    """
+    if len(examples) < turns:
+        raise UserError(f"turns: {turns}, but there are {len(examples)} questions")
     told = list[Example]()
     history = ""
     for example in examples[: len(examples) // turns * turns]:

@@ -57,8 +57,7 @@ INLINE int64_t up(int64_t count, int64_t to) { return (count + to - 1) / to * to
 /* The numbers of a token: `step` words further, as many as `paired` says. */
 INLINE uint32_t word(const void *token, int64_t step, int kind, int paired) {
     if (kind == FLOAT32) return ((const uint32_t *)token)[step];
-    const uint16_t *x = token;
-    return paired ? x[2 * step] | (uint32_t)x[2 * step + 1] << 16 : (uint32_t)x[step] << 16;
+    return paired ? ((const uint32_t *)token)[step] : (uint32_t)((const uint16_t *)token)[step] << 16;
 }
 
 INLINE const void *token(Operand x, int64_t row, int64_t head, int64_t at, int kind) {
@@ -70,14 +69,49 @@ INLINE const void *key(const Attention *a, Operand x, int64_t row, int64_t head,
     return a->slots ? token(x, 0, head, a->slots[row * a->keys + at], kind) : token(x, row, head, at, kind);
 }
 
+#ifdef __AVX512F__
+/* LANES words of LANES tokens from one on -> to (word, PANEL); words of a token that there is not are 0. */
+INLINE void transpose(const void *const *tokens, int64_t step, uint32_t *to) {
+    __m512i x[LANES], y[LANES];
+    for (int i = 0; i < LANES; i++)
+        x[i] = tokens[i] ? _mm512_loadu_si512((const uint32_t *)tokens[i] + step) : _mm512_setzero_si512();
+    for (int i = 0; i < LANES; i += 2) {
+        y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
+        y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
+    }
+    for (int i = 0; i < LANES; i += 4) /* x[i + j]: of 4 tokens, in quarter q their word 4 q + j */
+        for (int j = 0; j < 2; j++) {
+            x[i + 2 * j] = _mm512_unpacklo_epi64(y[i + j], y[i + j + 2]);
+            x[i + 2 * j + 1] = _mm512_unpackhi_epi64(y[i + j], y[i + j + 2]);
+        }
+    for (int j = 0; j < 4; j++) {
+        const __m512i even = _mm512_shuffle_i32x4(x[j], x[4 + j], 0x88), odd = _mm512_shuffle_i32x4(x[j], x[4 + j], 0xdd);
+        const __m512i even_after = _mm512_shuffle_i32x4(x[8 + j], x[12 + j], 0x88);
+        const __m512i odd_after = _mm512_shuffle_i32x4(x[8 + j], x[12 + j], 0xdd);
+        _mm512_storeu_si512(to + j * PANEL, _mm512_shuffle_i32x4(even, even_after, 0x88));
+        _mm512_storeu_si512(to + (4 + j) * PANEL, _mm512_shuffle_i32x4(odd, odd_after, 0x88));
+        _mm512_storeu_si512(to + (8 + j) * PANEL, _mm512_shuffle_i32x4(even, even_after, 0xdd));
+        _mm512_storeu_si512(to + (12 + j) * PANEL, _mm512_shuffle_i32x4(odd, odd_after, 0xdd));
+    }
+}
+#endif
+
 /* A panel of keys (word, key), and the same tokens' values (key word, number); tokens that there are not are 0. */
 INLINE void pack(const Attention *a, int64_t row, int64_t head, int64_t first, uint32_t *k, uint32_t *v, int kind,
                  int paired) {
     const int64_t each = paired ? 2 : 1, left = a->keys - first, count = left < PANEL ? left : PANEL;
     const int64_t steps = a->dim / each;
-    for (int64_t j = 0; j < PANEL; j++) {
-        const void *from = j < count ? key(a, a->k, row, head, first + j, kind) : NULL;
-        for (int64_t s = 0; s < steps; s++) k[s * PANEL + j] = from ? word(from, s, kind, paired) : 0;
+    for (int64_t j = 0; j < PANEL; j += LANES) {
+        const void *from[LANES];
+        int64_t begun = 0;
+        for (int i = 0; i < LANES; i++)
+            from[i] = j + i < count ? key(a, a->k, row, head, first + j + i, kind) : NULL;
+#ifdef __AVX512F__
+        for (; (kind == FLOAT32 || paired) && begun + LANES <= steps; begun += LANES)
+            transpose(from, begun, k + begun * PANEL + j);
+#endif
+        for (int i = 0; i < LANES; i++)
+            for (int64_t s = begun; s < steps; s++) k[s * PANEL + j + i] = from[i] ? word(from[i], s, kind, paired) : 0;
     }
     for (int64_t j = 0; j < PANEL; j += each, v += a->dim) {
         const void *one = j < count ? key(a, a->v, row, head, first + j, kind) : NULL;
@@ -253,6 +287,18 @@ INLINE void run(const Attention *a, int64_t row, int64_t group, int64_t query, i
         end(a, row, group * shared + t % shared, query + t / shared * TILE, s, t);
 }
 
+/* The keys and values of a set of rows and heads from `first` on, as many panels as `count` says. */
+static void pack_set(const Attention *a, int64_t set, int64_t first, int64_t count, uint32_t *k, uint32_t *v,
+                     int paired) {
+    const int64_t row = set / a->kv_heads, head = set % a->kv_heads, steps = a->dim / (paired ? 2 : 1);
+    for (int64_t n = first; n < first + count; n++) {
+        uint32_t *to_k = k + n * PANEL * steps, *to_v = v + n * PANEL * steps;
+        if (a->kind == FLOAT32) pack(a, row, head, n * PANEL, to_k, to_v, FLOAT32, 0);
+        else if (paired) pack(a, row, head, n * PANEL, to_k, to_v, BFLOAT16, 1);
+        else pack(a, row, head, n * PANEL, to_k, to_v, BFLOAT16, 0);
+    }
+}
+
 /* 1 if memory is short: nothing is written then. */
 int attention(const Attention *a, int threads) {
     const int paired = PAIRS && a->kind == BFLOAT16;
@@ -260,30 +306,30 @@ int attention(const Attention *a, int threads) {
     const int64_t steps = a->dim / (paired ? 2 : 1), one = keys * steps; /* words of the keys of a set, or values */
     const int64_t tiles = (STREAMS + shared - 1) / shared, span = tiles * TILE, tasks = (a->queries + span - 1) / span;
     const int64_t room = up(tiles * shared * TILE * (steps + a->dim + 2) + TILE * BLOCK, 16);
-    uint32_t *packed = aligned_alloc(64, up(2 * sets * one * 4, 64)), *spaces = aligned_alloc(64, threads * room * 4);
+    const int apart = tasks == 1; /* a thread packs the keys of its task, which stay near it */
+    const int64_t size = up(2 * (apart ? threads : sets) * one * 4, 64), panels = keys / PANEL;
+    uint32_t *packed = aligned_alloc(64, size), *spaces = aligned_alloc(64, threads * room * 4);
     if (!packed || !spaces) return free(packed), free(spaces), 1;
 #pragma omp parallel num_threads(threads)
     {
-#pragma omp for schedule(static)
-        for (int64_t n = 0; n < sets * (keys / PANEL); n++) {
-            const int64_t set = n / (keys / PANEL), first = n % (keys / PANEL) * PANEL;
-            const int64_t row = set / a->kv_heads, head = set % a->kv_heads;
-            uint32_t *k = packed + 2 * set * one, *v = k + one;
-            k += first * steps, v += first * steps;
-            if (a->kind == FLOAT32) pack(a, row, head, first, k, v, FLOAT32, 0);
-            else if (paired) pack(a, row, head, first, k, v, BFLOAT16, 1);
-            else pack(a, row, head, first, k, v, BFLOAT16, 0);
-        }
         uint32_t *mine = spaces + omp_get_thread_num() * room;
         const int64_t all_tiles = tiles * shared * TILE;
         Space s = {.scores = (float *)mine, .q = mine + TILE * BLOCK};
         s.values = (float *)s.q + all_tiles * steps;
         s.most = s.values + all_tiles * a->dim, s.total = s.most + all_tiles;
+        if (!apart) {
+#pragma omp for schedule(static)
+            for (int64_t n = 0; n < sets * panels; n++) {
+                uint32_t *k = packed + 2 * (n / panels) * one;
+                pack_set(a, n / panels, n % panels, 1, k, k + one, paired);
+            }
+        }
 #pragma omp for schedule(dynamic, 1)
         for (int64_t n = 0; n < sets * tasks; n++) {
             const int64_t task = a->causal ? sets * tasks - 1 - n : n; /* the longest first */
             const int64_t set = task / tasks, query = task % tasks * span;
-            const uint32_t *k = packed + 2 * set * one, *v = k + one;
+            uint32_t *k = packed + 2 * (apart ? omp_get_thread_num() : set) * one, *v = k + one;
+            if (apart) pack_set(a, set, 0, panels, k, v, paired);
             const int64_t row = set / a->kv_heads, group = set % a->kv_heads;
             if (a->kind == FLOAT32) run(a, row, group, query, tiles, k, v, s, FLOAT32, 0);
             else if (paired) run(a, row, group, query, tiles, k, v, s, BFLOAT16, 1);

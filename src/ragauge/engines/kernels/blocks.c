@@ -4,8 +4,10 @@
 #ifdef __AVX2__
 #include <immintrin.h>
 #endif
+#include <stdlib.h>
 #define PANEL 16
-#define MOST 6 /* tokens that a panel is multiplied with */
+#define TILE 8 /* tokens that an unpacked panel is multiplied with */
+#define FEW 4  /* tokens for which it is unpacked, at least */
 
 typedef int32_t totals __attribute__((vector_size(4 * PANEL), aligned(4), may_alias));
 typedef uint32_t fours __attribute__((vector_size(4 * PANEL), aligned(4), may_alias));
@@ -53,7 +55,7 @@ INLINE totals dot(totals to, uint32_t x, fours w, int narrow) {
 INLINE uint32_t four(const uint8_t *x) {
     uint32_t word;
     memcpy(&word, x, 4);
-    return word ^ 0x80808080u;
+    return word;
 }
 
 INLINE fours word(const uint8_t *field, int64_t index) { return *(const fours *)(field + index * 4 * PANEL); }
@@ -65,17 +67,13 @@ INLINE fours fifth(fours bits) {
     return ((bits | bits << 7 | bits << 14 | bits << 21) & 0x01010101) << 4;
 }
 
-/* Blocks of 32 numbers from number i on: the first 16 are in the low halves of bytes. */
-INLINE void sum32(totals *to, const Blocks *b, int64_t block, const uint8_t *x, const int32_t *sums, int64_t in,
-                  int tokens, int format) {
+/* --- one token --- */
+
+/* A block of 32 numbers: the first 16 are in the low halves of bytes. */
+INLINE totals sum32(const Blocks *b, int64_t block, const uint8_t *x, const int32_t *sums, int format) {
     const int zero = format == Q4_0 ? 8 : format == Q5_0 ? 16 : format == Q8_0 ? 128 : 0;
     const fours high = format == Q5_0 ? word(b->high, block) : (fours){0};
-    totals second[MOST];
-    for (int t = 0; t < tokens; t++) {
-        const int32_t *these = sums + t * (in / GROUP);
-        to[t] = (totals){0} - zero * (these[0] + these[1]);
-        second[t] = (totals){0};
-    }
+    totals first = (totals){0} - zero * (sums[0] + sums[1]), second = (totals){0};
     for (int i = 0; i < 4; i++) {
         fours w = word(b->low, 4 * block + i), v = w >> 4 & 0x0f0f0f0f;
         if (format == Q8_0) {
@@ -87,117 +85,237 @@ INLINE void sum32(totals *to, const Blocks *b, int64_t block, const uint8_t *x, 
             w |= fifth(high >> 4 * i);
             v |= fifth(high >> (16 + 4 * i));
         }
-        for (int t = 0; t < tokens; t++) {
-            to[t] = dot(to[t], four(x + t * in + 4 * i), w, format != Q8_0);
-            second[t] = dot(second[t], four(x + t * in + 16 + 4 * i), v, format != Q8_0);
-        }
+        first = dot(first, four(x + 4 * i), w, format != Q8_0);
+        second = dot(second, four(x + 16 + 4 * i), v, format != Q8_0);
     }
-    for (int t = 0; t < tokens; t++) to[t] += second[t];
+    return first + second;
+}
+
+/* What a group of 32 numbers of Q4_K is multiplied with, and what is subtracted. */
+INLINE void small_scales(const Blocks *b, int64_t block, int group, fours *by, fours *below) {
+    const fours first = word(b->scale, 3 * block), second = word(b->scale, 3 * block + 1);
+    const fours rest = word(b->scale, 3 * block + 2);
+    const int k = 8 * (group % 4);
+    *by = group < 4 ? first >> k & 63 : (rest >> k & 15) | (first >> k & 0xc0) >> 2;
+    *below = group < 4 ? second >> k & 63 : (rest >> (k + 4) & 15) | (second >> k & 0xc0) >> 2;
 }
 
 /* A block of 256 numbers with 6-bit scales: of 64 numbers the first 32 are in the low halves of bytes. */
-INLINE void sum256_4(totals *to, totals *below, const Blocks *b, int64_t block, const uint8_t *x, const int32_t *sums,
-                     int64_t in, int tokens) {
-    const fours first = word(b->scale, 3 * block), second = word(b->scale, 3 * block + 1);
-    const fours rest = word(b->scale, 3 * block + 2);
-    for (int t = 0; t < tokens; t++) to[t] = below[t] = (totals){0};
+INLINE totals sum256_4(totals *below, const Blocks *b, int64_t block, const uint8_t *x, const int32_t *sums) {
+    totals to = (totals){0};
+    *below = to;
     for (int g = 0; g < 8; g += 2) {
-        totals a[MOST], c[MOST];
-        for (int t = 0; t < tokens; t++) a[t] = c[t] = (totals){0};
+        totals part[2] = {(totals){0}, (totals){0}};
         for (int i = 0; i < 8; i++) {
             const fours both = word(b->low, 32 * block + 4 * g + i);
-            const fours w = both & 0x0f0f0f0f, v = both >> 4 & 0x0f0f0f0f;
-            for (int t = 0; t < tokens; t++) {
-                const uint8_t *at = x + t * in + 32 * g + 4 * i;
-                a[t] = dot(a[t], four(at), w, 1);
-                c[t] = dot(c[t], four(at + 32), v, 1);
-            }
+            const uint8_t *at = x + 32 * g + 4 * i;
+            part[0] = dot(part[0], four(at), both & 0x0f0f0f0f, 1);
+            part[1] = dot(part[1], four(at + 32), both >> 4 & 0x0f0f0f0f, 1);
         }
-        for (int h = 0; h < 2; h++) {
-            const int k = 8 * ((g + h) % 4);
-            const fours s = g < 4 ? first >> k & 63 : (rest >> k & 15) | (first >> k & 0xc0) >> 2;
-            const fours o = g < 4 ? second >> k & 63 : (rest >> (k + 4) & 15) | (second >> k & 0xc0) >> 2;
-            for (int t = 0; t < tokens; t++) {
-                const int32_t *these = sums + t * (in / GROUP) + 2 * (g + h);
-                to[t] += (h ? c[t] : a[t]) * (totals)s;
-                below[t] += (these[0] + these[1]) * (totals)o;
-            }
+        for (int h = g; h < g + 2; h++) {
+            fours s, o;
+            small_scales(b, block, h, &s, &o);
+            to += part[h - g] * (totals)s;
+            *below += (sums[2 * h] + sums[2 * h + 1]) * (totals)o;
         }
     }
+    return to;
 }
 
 /* The same of 6 bits with 8-bit scales for 16 numbers: of 128 the first 64 are in the low halves of bytes. */
-INLINE void sum256_6(totals *to, const Blocks *b, int64_t block, const uint8_t *x, const int32_t *sums, int64_t in,
-                     int tokens) {
-    for (int t = 0; t < tokens; t++) to[t] = (totals){0};
+INLINE totals sum256_6(const Blocks *b, int64_t block, const uint8_t *x, const int32_t *sums) {
+    totals to = (totals){0};
     for (int g = 0; g < 16; g++) {
         const int half = g / 8, within = g % 8;
-        totals sum[MOST];
-        for (int t = 0; t < tokens; t++) sum[t] = (totals){0} - 32 * sums[t * (in / GROUP) + g];
+        totals part = (totals){0} - 32 * sums[g];
         for (int i = 0; i < 4; i++) {
             const fours low = word(b->low, 32 * block + 16 * half + 4 * (within % 4) + i) >> (within < 4 ? 0 : 4);
             const fours high = word(b->high, 16 * block + 8 * half + 4 * (within % 2) + i) >> within / 2 * 2;
-            const fours w = (low & 0x0f0f0f0f) | (high & 0x03030303) << 4;
-            for (int t = 0; t < tokens; t++) sum[t] = dot(sum[t], four(x + t * in + 16 * g + 4 * i), w, 1);
+            part = dot(part, four(x + 16 * g + 4 * i), (low & 0x0f0f0f0f) | (high & 0x03030303) << 4, 1);
         }
-        const totals s = __builtin_convertvector(*(const small *)(b->scale + (16 * block + g) * PANEL), totals);
-        for (int t = 0; t < tokens; t++) to[t] += sum[t] * s;
+        to += part * __builtin_convertvector(*(const small *)(b->scale + (16 * block + g) * PANEL), totals);
     }
+    return to;
+}
+
+INLINE void store(const sixteen *part, const float *bias, float *y, int64_t out, int rows, int tokens, int add) {
+    for (int t = 0; t < tokens; t++)
+        for (int r = 0; r < rows; r++) {
+            const float z = part[t][r] + (bias ? bias[r] : 0);
+            y[t * out + r] = add ? y[t * out + r] + z : z;
+        }
 }
 
 INLINE void panel(const Blocks *b, int64_t p, const float *bias, const uint8_t *x, const int32_t *sums,
-                  const float *scale, float *y, int64_t in, int64_t out, int rows, int tokens, int add, int format) {
-    const int64_t groups = in / GROUP, share = near_to(in), each = format < Q4_K ? 32 : 256, count = in / each;
-    sixteen part[MOST];
-    totals sum[MOST], below[MOST];
-    for (int t = 0; t < tokens; t++) part[t] = (sixteen){0};
+                  const float *scale, float *y, int64_t in, int rows, int add, int format) {
+    const int64_t share = near_to(in), each = format < Q4_K ? 32 : 256, count = in / each;
+    sixteen part = (sixteen){0};
+    totals sum, below;
     for (int64_t i = 0; i < in; i += each) {
         const int64_t block = p * count + i / each;
         const uint8_t *those = x + i;
         const int32_t *these = sums + i / GROUP;
-        if (format < Q4_K) sum32(sum, b, block, those, these, in, tokens, format);
-        if (format == Q4_K) sum256_4(sum, below, b, block, those, these, in, tokens);
-        if (format == Q6_K) sum256_6(sum, b, block, those, these, in, tokens);
-        const sixteen by = from_float16(b->by + block * PANEL);
-        const sixteen plus = format == Q4_1 || format == Q4_K ? from_float16(b->plus + block * PANEL) : (sixteen){0};
-        for (int t = 0; t < tokens; t++) {
-            sixteen whole = number(sum[t]) * by;
-            if (format == Q4_1) whole += plus * (float)(these[t * groups] + these[t * groups + 1]);
-            if (format == Q4_K) whole -= plus * number(below[t]);
-            part[t] += whole * scale[(t * in + i) / share];
-        }
+        if (format < Q4_K) sum = sum32(b, block, those, these, format);
+        if (format == Q4_K) sum = sum256_4(&below, b, block, those, these);
+        if (format == Q6_K) sum = sum256_6(b, block, those, these);
+        sixteen whole = number(sum) * from_float16(b->by + block * PANEL);
+        if (format == Q4_1) whole += from_float16(b->plus + block * PANEL) * (float)(these[0] + these[1]);
+        if (format == Q4_K) whole -= from_float16(b->plus + block * PANEL) * number(below);
+        part += whole * scale[i / share];
     }
-    for (int t = 0; t < tokens; t++) {
-        float *at = y + t * out;
-        for (int r = 0; r < rows; r++) {
-            const float z = part[t][r] + (bias ? bias[r] : 0);
-            at[r] = add ? at[r] + z : z;
+    store(&part, bias, y, 0, rows, 1, add);
+}
+
+/* --- many tokens: a panel is unpacked once --- */
+
+typedef struct { /* of one panel, and of all tokens */
+    fours *words;     /* (in / 4): numbers that are not negative */
+    totals *by;       /* (in / 32): small scales of Q4_K */
+    fours *below;     /* (in / 32): what the sums of two groups are multiplied with and subtracted, 16 bits each */
+    int16_t *sums;    /* (token, in / GROUP): of activations */
+    float *as_floats; /* (token, in / 32): the same of two groups */
+} Unpacked;
+
+INLINE void unpack(const Blocks *b, int64_t p, int64_t in, Unpacked to, int format) {
+    const int64_t each = format < Q4_K ? 32 : 256, count = in / each;
+    for (int64_t block = p * count; block < (p + 1) * count; block++) {
+        fours *w = to.words + (block - p * count) * each / 4;
+        if (format == Q8_0)
+            for (int i = 0; i < 8; i++) w[i] = word(b->low, 8 * block + i) ^ 0x80808080;
+        if (format < Q4_K && format != Q8_0) {
+            const fours high = format == Q5_0 ? word(b->high, block) : (fours){0};
+            for (int i = 0; i < 4; i++) {
+                const fours both = word(b->low, 4 * block + i);
+                w[i] = both & 0x0f0f0f0f, w[4 + i] = both >> 4 & 0x0f0f0f0f;
+                if (format == Q5_0) w[i] |= fifth(high >> 4 * i), w[4 + i] |= fifth(high >> (16 + 4 * i));
+            }
+        }
+        if (format == Q4_K) {
+            totals *by = to.by + (block - p * count) * 8;
+            fours *below = to.below + (block - p * count) * 8;
+            for (int g = 0; g < 8; g++) {
+                fours s, o;
+                small_scales(b, block, g, &s, &o);
+                by[g] = (totals)s;
+                below[g] = o | o << 16;
+                for (int i = 0; i < 8; i++)
+                    w[8 * g + i] = word(b->low, 32 * block + g / 2 * 8 + i) >> g % 2 * 4 & 0x0f0f0f0f;
+            }
+        }
+        if (format == Q6_K) {
+            const small *by = (const small *)(b->scale + block * 16 * PANEL);
+            for (int g = 0; g < 8; g++) {
+                const totals first = __builtin_convertvector(by[2 * g], totals) * 32;
+                const totals second = __builtin_convertvector(by[2 * g + 1], totals) * 32;
+                to.below[(block - p * count) * 8 + g] = (fours)((first & 0xffff) | second << 16);
+            }
+            for (int i = 0; i < 64; i++) {
+                const int half = i / 32, within = i % 32;
+                const fours low = word(b->low, 32 * block + 16 * half + within % 16) >> within / 16 * 4;
+                const fours high = word(b->high, 16 * block + 8 * half + within % 8) >> within / 8 * 2;
+                w[i] = (low & 0x0f0f0f0f) | (high & 0x03030303) << 4;
+            }
         }
     }
 }
 
-INLINE void panels(const Blocks *b, int64_t p, const float *bias, const uint8_t *x, const int32_t *sums,
-                   const float *scale, float *y, int64_t tokens, int64_t in, int64_t out, int rows, int add,
-                   int format) {
+/* Adds to the sums of PANEL rows two products of 16 bits. */
+INLINE totals dot_two(totals to, uint32_t x, fours w) {
+#ifdef __AVX512VNNI__
+    return (totals)_mm512_dpwssd_epi32((__m512i)to, (__m512i)w, _mm512_set1_epi32(x));
+#else
+    return to + (int32_t)(int16_t)x * ((totals)(w << 16) >> 16) + (int32_t)(int16_t)(x >> 16) * ((totals)w >> 16);
+#endif
+}
+
+INLINE void unpacked_panel(const Blocks *b, int64_t p, const float *bias, const uint8_t *x, const float *scale, float *y,
+                           int64_t in, int64_t out, int rows, int64_t first, int tokens, int add, int format,
+                           Unpacked u) {
+    const int64_t groups = in / GROUP, share = near_to(in), each = format < Q4_K ? 32 : 256, count = in / each;
+    const float zero = format == Q4_0 ? 8 : format == Q5_0 ? 16 : format == Q8_0 ? 128 : 0;
+    const int group = format == Q6_K ? 16 : 32;
+    sixteen part[TILE];
+    x += first * in, y += first * out;
+    for (int t = 0; t < tokens; t++) part[t] = (sixteen){0};
+    for (int64_t i = 0; i < in; i += each) {
+        const int64_t block = p * count + i / each;
+        totals sum[TILE], below[TILE];
+        for (int t = 0; t < tokens; t++) sum[t] = below[t] = (totals){0};
+        for (int64_t g = i; g < i + each; g += group) {
+            const fours *w = u.words + g / 4;
+            totals one[TILE];
+            for (int t = 0; t < tokens; t++) one[t] = (totals){0};
+            for (int s = 0; s < group / 4; s++)
+                for (int t = 0; t < tokens; t++)
+                    one[t] = dot(one[t], four(x + t * in + g + 4 * s), w[s], format != Q8_0);
+            totals by = (totals){0};
+            if (format == Q4_K) by = u.by[g / 32];
+            if (format == Q6_K)
+                by = __builtin_convertvector(*(const small *)(b->scale + (block * 16 + g % 256 / 16) * PANEL), totals);
+            for (int t = 0; t < tokens; t++) sum[t] += format < Q4_K ? one[t] : (totals)(one[t] * by);
+        }
+        for (int64_t g = i / 32; format >= Q4_K && g < (i + each) / 32; g++)
+            for (int t = 0; t < tokens; t++)
+                below[t] = dot_two(below[t], four((uint8_t *)(u.sums + (first + t) * groups + 2 * g)), u.below[g]);
+        const sixteen by = from_float16(b->by + block * PANEL);
+        const sixteen plus = format == Q4_1 || format == Q4_K ? from_float16(b->plus + block * PANEL) : (sixteen){0};
+        for (int t = 0; t < tokens; t++) {
+            const float these = u.as_floats[((first + t) * in + i) / 32];
+            if (format == Q6_K) sum[t] -= below[t];
+            sixteen whole = number(sum[t]); /* below 2^24 where zeros are still to be subtracted */
+            if (zero) whole -= zero * these;
+            whole *= by;
+            if (format == Q4_1) whole += plus * these;
+            if (format == Q4_K) whole -= plus * number(below[t]);
+            part[t] += whole * scale[((first + t) * in + i) / share];
+        }
+    }
+    store(part, bias, y, out, rows, tokens, add);
+}
+
+INLINE void unpacked_panels(const Blocks *b, int64_t p, const float *bias, const uint8_t *x, const float *scale,
+                            float *y, int64_t tokens, int64_t in, int64_t out, int rows, int add, int format,
+                            Unpacked u) {
     int64_t t = 0;
+    unpack(b, p, in, u, format);
 #define SOME(COUNT) \
     for (; t + COUNT <= tokens; t += COUNT) \
-        panel(b, p, bias, x + t * in, sums + t * (in / GROUP), scale + t * (in / near_to(in)), y + t * out, in, out, rows, COUNT, add, format)
-    SOME(MOST);
-    SOME(4);
+        unpacked_panel(b, p, bias, x, scale, y, in, out, rows, t, COUNT, add, format, u)
+    SOME(TILE);
+    SOME(FEW);
     SOME(1);
 #undef SOME
 }
 
+/* Room for what is unpacked; words are null where memory is short. */
+static Unpacked room_for(const int32_t *sums, int64_t tokens, int64_t in) {
+    const int64_t vector = sizeof(fours), groups = in / 32;
+    char *at = aligned_alloc(64, (in / 4 + 2 * groups + tokens * groups * 8 / vector + 1) * vector);
+    Unpacked u = {(fours *)at};
+    if (!at) return u;
+    u.by = (totals *)(u.words + in / 4);
+    u.below = (fours *)(u.by + groups);
+    u.as_floats = (float *)(u.below + groups);
+    u.sums = (int16_t *)(u.as_floats + tokens * groups);
+    for (int64_t g = 0; g < tokens * groups; g++) u.as_floats[g] = sums[2 * g] + sums[2 * g + 1];
+    for (int64_t g = 0; g < 2 * tokens * groups; g++) u.sums[g] = sums[g];
+    return u;
+}
+
 void multiply_blocks(const Blocks *parts, const float *bias, const uint8_t *x, const int32_t *sums, const float *scale,
                      float *y, int64_t tokens, int64_t in, int64_t out, int64_t from, int64_t to, int add) {
+    const Unpacked u = tokens < FEW ? (Unpacked){0} : room_for(sums, tokens, in);
     for (int64_t row = from, first = 0; row < to; row += PANEL) {
         while (row >= first + parts->rows) first += parts++->rows;
         const int64_t p = (row - first) / PANEL;
         const int rows = to - row < PANEL ? to - row : PANEL;
         const float *those = bias ? bias + row : 0;
 #define OF(FORMAT) \
-    if (parts->format == FORMAT) panels(parts, p, those, x, sums, scale, y + row, tokens, in, out, rows, add, FORMAT)
+    if (parts->format == FORMAT && u.words) \
+        unpacked_panels(parts, p, those, x, scale, y + row, tokens, in, out, rows, add, FORMAT, u); \
+    for (int64_t t = 0; parts->format == FORMAT && !u.words && t < tokens; t++) \
+        panel(parts, p, those, x + t * in, sums + t * (in / GROUP), scale + t * (in / near_to(in)), \
+              y + t * out + row, in, rows, add, FORMAT)
         OF(Q4_0);
         OF(Q4_1);
         OF(Q5_0);
@@ -206,12 +324,16 @@ void multiply_blocks(const Blocks *parts, const float *bias, const uint8_t *x, c
         OF(Q6_K);
 #undef OF
     }
+    free(u.words);
 }
 
-void sum_groups(const uint8_t *x, int32_t *sums, int64_t tokens, int64_t in) {
+void sum_groups(uint8_t *x, int32_t *sums, int64_t tokens, int64_t in) {
     for (int64_t g = 0; g < tokens * (in / GROUP); g++) {
         int32_t sum = -128 * GROUP;
-        for (int i = 0; i < GROUP; i++) sum += x[g * GROUP + i];
+        for (int i = 0; i < GROUP; i++) {
+            sum += x[g * GROUP + i];
+            x[g * GROUP + i] ^= 0x80;
+        }
         sums[g] = sum;
     }
 }

@@ -23,10 +23,10 @@ static inline int64_t near_to(int64_t in) { return in % 256 ? 32 : 256; }
 
 /* y (token, out) = or += x W' of the rows from .. to, which begin a panel.
  *
- * x: (token, in), 128 above what is meant; sums: (token, in / GROUP), of what is meant; scale: (token, in / near_to(in)).
+ * x: (token, in), signed; sums: (token, in / GROUP), of what is meant; scale: (token, in / near_to(in)).
  */
 void multiply_blocks(const Blocks *parts, const float *bias, const uint8_t *x, const int32_t *sums, const float *scale,
                      float *y, int64_t tokens, int64_t in, int64_t out, int64_t from, int64_t to, int add);
 
-/* The sums of activations. */
-void sum_groups(const uint8_t *x, int32_t *sums, int64_t tokens, int64_t in);
+/* The sums of activations (token, in) that are 128 above what is meant; afterwards they are signed. */
+void sum_groups(uint8_t *x, int32_t *sums, int64_t tokens, int64_t in);

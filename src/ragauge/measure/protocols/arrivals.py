@@ -14,7 +14,7 @@ import statistics
 import time
 from bisect import insort
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, Literal, Protocol
@@ -85,6 +85,12 @@ class Clock:
         time.sleep(max(0.0, moment - self.now()))
 
 
+Watch = Callable[[Sequence[TimedRequest]], bool]
+"""Requests answered since the last call, without those that arrived during the ramp -> whether a
+level sends no more requests.
+"""
+
+
 class SteppingServer(Protocol):
     """A server that answers requests step by step."""
 
@@ -97,20 +103,6 @@ class SteppingServer(Protocol):
     def step(self, until: float) -> Sequence[TimedRequest]:
         """Work for a while, or wait until that moment at most; returns the requests that were
         completed.
-        """
-
-
-class Watch(Protocol):
-    """A look at a level while it is driven."""
-
-    def ends(
-        self,
-        served: Sequence[TimedRequest],
-        open_requests: Collection[ScheduledRequest],
-        now: float,
-    ) -> bool:
-        """Return whether the level sends no more requests, given those answered since the last
-        look, and those under way; those that arrived during the ramp are not among them.
         """
 
 
@@ -165,15 +157,11 @@ def drive(
     begun = len(coming)
     left = limit - sum(at >= ramped_s for at in moments)
     done = list[TimedRequest]()
-    open_requests = dict[int, ScheduledRequest]()
     turns = {i: coming[i] for i in level.next_turns.values()}
     coming = deque(one for one in coming if one.number not in turns)
     while coming or server.busy:
         while coming and coming[0].arrival_s <= clock.now():
-            request = coming.popleft()
-            if request.arrival_s >= ramped_s:
-                open_requests[request.number] = request
-            server.admit(request)
+            server.admit(coming.popleft())
         if not server.busy:
             clock.wait_until(coming[0].arrival_s)
             continue
@@ -194,8 +182,7 @@ def drive(
                 left -= ready_s >= ramped_s
             if following and following.arrival_s < end:
                 insort(coming, following, key=attrgetter("arrival_s"))
-        counted = [one for one in answered if open_requests.pop(one.request.number, None)]
-        if watch and watch.ends(counted, open_requests.values(), clock.now()):
+        if watch and watch([one for one in answered if one.request.arrival_s >= ramped_s]):
             coming.clear()
             end = -math.inf
     if level.turns > 1:  # they were numbered as they were planned
@@ -326,9 +313,8 @@ def summarise(
 
 def is_good(request: RequestTimes, targets: Mapping[str, float | None]) -> bool:
     """Whether a request was answered at full length, within the targets."""
-    limits = [(key, limit) for key, limit in targets.items() if limit is not None]
     return request.total_s is not None and all(
-        (getattr(request, key) or 0.0) <= limit for key, limit in limits
+        limit is None or (getattr(request, key) or 0.0) <= limit for key, limit in targets.items()
     )
 
 
@@ -349,10 +335,9 @@ def steady_window(
     requests: Sequence[RequestTimes], clients: int
 ) -> tuple[list[RequestTimes], float]:
     """(requests, seconds) of the window in which all clients have a request under way, or requests
-    arrive at a rate: from the
-    first arrival after the warm-up to the first answer after the last arrival, since then a client
-    has no more to ask. Requests of the warm-up count if they are answered in it. None where it has
-    fewer than a request a client.
+    arrive at a rate: from the first arrival after the warm-up to the first answer after the last
+    arrival, since then a client has no more to ask. Requests of the warm-up count if they are
+    answered in it. None where it has fewer than a request a client.
     """
     begin = min(request.arrival_at_s for request in requests if not request.warmup)
     last = max(request.arrival_at_s for request in requests)

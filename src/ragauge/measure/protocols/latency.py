@@ -144,7 +144,7 @@ def run(
         raise UserError(
             f"threads: torch has {threads} threads on {cores} cores; use {cores} or fewer"
         )
-    able, unsupported = bench.supported(variants)
+    able, unsupported = timing.supported(variants, bench.lm)
     one_document = all(len(prompt.documents) == 1 for prompt in bench.prompts)
     usable = {name: usable_state(method, one_document) for name, method in able.items()}
     timed_methods = {

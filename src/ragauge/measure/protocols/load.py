@@ -4,12 +4,14 @@ decoder answers.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import chain, pairwise, product
 from typing import Any, cast
@@ -34,9 +36,9 @@ from ragauge.measure.protocols.arrivals import (
     losses,
 )
 from ragauge.measure.protocols.search import (
-    OverSaturation,
     level_at,
     next_level,
+    over_saturation,
     requests_of,
 )
 from ragauge.measure.timing import Bench
@@ -55,6 +57,7 @@ from ragauge.results.times import (
 )
 from ragauge.text import aligned
 
+COLUMNS = "variant,arrivals,first token p50,p95,p99 s,token p95 s,questions/s,steady,good,failed"
 COUNTED = "first_token_s and total_s count from a request's arrival, its time in the queue included"
 CACHE_STATE = "what was read before the question is in memory when a request arrives"
 REPLAYED = "a level begins with nothing cached; what a request reads of its documents is there for later ones"
@@ -73,7 +76,7 @@ def measure_load(
     With the same `seed`, arrivals are the same for all variants at a level. Raises UserError: a
     response that the context cuts short.
     """
-    able, unsupported = bench.supported(variants)
+    able, unsupported = timing.supported(variants, bench.lm)
     longest = max(prompt.total_tokens for prompt in bench.prompts) + max(
         lengths(settings, bench.trace)
     )
@@ -85,7 +88,19 @@ def measure_load(
         return _Server(name, able[name], bench, settings, size)
 
     def measure(name: str, level: Level) -> LoadLevel:
-        return _measure_level(server_of(name), level, seed)
+        server = server_of(name)
+
+        def work() -> list[RequestTimes]:
+            if level.speed:
+                server.forget()
+            alone = server.size == 1
+            stepping = OneByOne(server.answer_alone, Clock()) if alone else _Batched(server)
+            return drive(stepping, level, settings, len(bench.prompts), seed)
+
+        rows, seen = timing.watched(bench.lm, settings.allow_load, work)
+        if level.speed:
+            rows = [row.model_copy(update=server.found[row.prompt]) for row in rows]
+        return level_times(level, rows, seen, settings, seed, variant=name, batch=server.size)
 
     measured = measure_levels(able, bench.dataset, bench.trace, settings, measure)
     bench.lm.documents = None  # the store of a replay
@@ -152,7 +167,8 @@ def levels_of(settings: LoadSettings, trace: Sequence[TraceEntry]) -> list[Level
     next_turns = dict(chain.from_iterable(map(pairwise, turns.values())))
     moments = [entry.arrival_s for entry in trace]
     replays = [
-        Level(speed=speed, moments=moments, next_turns=next_turns) for speed in settings.speeds
+        replace(level_at(settings, "speed", speed), moments=moments, next_turns=next_turns)
+        for speed in settings.speeds
     ]
     return [
         *(level_at(settings, "rate", rate) for rate in settings.rates),
@@ -176,22 +192,6 @@ def trace_facts(trace: Sequence[TraceEntry]) -> TraceFacts:
     )
 
 
-def _measure_level(server: _Server, level: Level, seed: int) -> LoadLevel:
-    """One level of load on one method."""
-    settings = server.settings
-
-    def work() -> list[RequestTimes]:
-        if level.speed:
-            server.forget()
-        stepping = OneByOne(server.answer_alone, Clock()) if server.size == 1 else _Batched(server)
-        return drive(stepping, level, settings, len(server.prompts), seed)
-
-    rows, seen = timing.watched(server.lm, settings.allow_load, work)
-    if level.speed:
-        rows = [row.model_copy(update=server.found[row.prompt]) for row in rows]
-    return level_times(level, rows, seen, settings, seed, variant=server.name, batch=server.size)
-
-
 def drive(
     server: SteppingServer, level: Level, settings: LoadSettings, prompts: int, seed: int
 ) -> list[RequestTimes]:
@@ -199,7 +199,7 @@ def drive(
     emptier than later ones do: a warm-up, which the summary leaves out.
     """
     count = requests_of(level, settings)
-    watch = OverSaturation(settings, level) if settings.find else None
+    watch = over_saturation(settings, level) if settings.find else None
     served = arrivals.drive(server, level, prompts, count, Clock(), seed, watch)
     return arrivals.rows(served, settings.warmup, level.ramp_s)
 
@@ -220,14 +220,18 @@ def level_times(
         notes.append(f"over-saturated: ended after {sent} of {count} requests")
     if settings.warmup == "steady" and 2 * sum(not row.warmup for row in rows) <= sent + 1:
         notes.append(NOT_STEADY)
-    clients = level.clients or (1 if level.rate else None)
-    summary = arrivals.summarise(rows, settings.targets, seed, clients)
+    clients = level.clients or int(bool(level.rate))
+    summary = RequestSummary()
+    if all(row.warmup for row in rows):
+        notes.append(f"all of its {len(rows)} requests are of the warm-up")
+    elif not seen.refused:
+        summary = arrivals.summarise(rows, settings.targets, seed, clients)
     return LoadLevel(
         **facts,
         rate=level.rate,
         clients=level.clients,
         speed=level.speed,
-        summary=RequestSummary() if seen.refused else summary,
+        summary=summary,
         requests=rows,
         remarks=notes,
         **seen.to_json(),
@@ -351,35 +355,20 @@ class _Batched:
 
 def table(times: LoadTimes) -> str:
     """A line a variant and level: the percentiles and what was served."""
-    lines = [
-        [
-            "variant",
-            "arrivals",
-            "first token p50",
-            "p95",
-            "p99 s",
-            "token p95 s",
-            "questions/s",
-            "steady",
-            "good",
-            "failed",
-        ]
-    ]
+    lines = [COLUMNS.split(",")]
     notes = list[str]()
     for level in times.levels:
         summary = level.summary
         name = Level(level.rate, level.clients, level.speed).name
-        cells = ["nothing answered" if summary.requests else "refused", *[""] * 7]
+        cells = ["nothing answered" if summary.requests else "no summary", *[""] * 7]
         if first := summary.first_token_s:
+            values = [percentile.value for _, percentile in first]
             token = summary.per_token_s
-            cells = [
-                *(f"{percentile.value:.3g}" for _, percentile in first),
-                f"{token.p95.value:.3g}" if token else "",
-                f"{summary.questions_per_s:.3g}",
-                f"{summary.steady.questions_per_s:.3g}" if summary.steady else "",
-                f"{summary.good_share:.0%}",
-                str(summary.failed),
-            ]
+            steady = summary.steady
+            values += [token.p95.value if token else math.nan, summary.questions_per_s]
+            values += [steady.questions_per_s if steady else math.nan]
+            cells = ["" if math.isnan(value) else f"{value:.3g}" for value in values]
+            cells += [f"{summary.good_share:.0%}", str(summary.failed)]
         lines.append([level.variant, name, *cells])
         counted = [row for row in level.requests if not row.warmup]
         about = [*level.remarks, *losses(counted), *remarks(level.requests)]

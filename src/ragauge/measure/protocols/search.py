@@ -3,28 +3,31 @@ share of the answers meets the targets.
 """
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ragauge.config.protocols import LoadSettings
 from ragauge.measure.protocols.arrivals import (
     Level,
-    ScheduledRequest,
     TimedRequest,
+    Watch,
     is_good,
     times,
 )
-from ragauge.results.capacity import ARRIVALS, Arrivals, Capacity, capacity
+from ragauge.results.capacity import ARRIVALS, Capacity, capacity
 from ragauge.results.times import LoadLevel
 
 PRECISION = 1.1  # ratio of the lowest load that missed the targets to the highest that met them
-FARTHEST = (1 / 16, 1024)  # loads, in units of the first one, outside which no search goes
+LEAST = 1 / 16  # loads, in units of the first one, outside which no search goes
+MOST = 1024
 LASTING = 20  # longest waits for a first token that a level at a rate lasts, at least
 CLIENT_REQUESTS = 5  # of each client, at least
 
 
-def level_at(settings: LoadSettings, arriving: Arrivals, load: float) -> Level:
-    """A rate or a number of clients, with the ramp, duration and conversations of the settings."""
+def level_at(settings: LoadSettings, arriving: str, load: float) -> Level:
+    """A rate, a number of clients or a speed, with the ramp, duration and conversations of the
+    settings.
+    """
     shape: dict[str, Any] = settings.model_dump(include={"ramp_s", "turns", "thinking_s"})
     if not settings.find:  # of a search a known number of requests may miss
         shape["duration_s"] = settings.duration_s
@@ -48,42 +51,33 @@ def requests_of(level: Level, settings: LoadSettings) -> int:
     return settings.requests_of_level + max(0, least - settings.requests)
 
 
-class OverSaturation:
-    """Ends a level of a search that can no longer meet the targets, as its queue grows.
+def over_saturation(settings: LoadSettings, level: Level) -> Watch:
+    """Return a watch that ends a level of a search once it can no longer meet the targets.
 
-    A request has missed them if it failed or was answered late, or if it is under way for longer
-    than both targets together allow. The level sends no more once more requests have missed than
-    may miss of all that it has; those of a warm-up may. Requests under way are still answered.
+    The level sends no more once more requests have missed the targets (answered late, or failed)
+    than may miss of all that it has; those of a warm-up may. Requests under way are still answered.
     """
+    requests = requests_of(level, settings)
+    warmup = requests // 2 if settings.warmup == "steady" else settings.warmup
+    may_miss = warmup + (1 - settings.attainment) * (requests - warmup)
+    missed = 0
 
-    def __init__(self, settings: LoadSettings, level: Level) -> None:
-        requests = requests_of(level, settings)
-        warmup = requests // 2 if settings.warmup == "steady" else settings.warmup
-        self.targets = settings.targets
-        first_s, token_s = (limit or math.inf for limit in self.targets.values())
-        self.longest_s = first_s + sum([token_s] * (settings.new_tokens - 1))
-        self.may_miss = warmup + (1 - settings.attainment) * (requests - warmup)
-        self.missed = 0
+    def ends(served: Sequence[TimedRequest]) -> bool:
+        nonlocal missed
+        missed += sum(not is_good(times(timed), settings.targets) for timed in served)
+        return missed > may_miss
 
-    def ends(
-        self,
-        served: Sequence[TimedRequest],
-        open_requests: Collection[ScheduledRequest],
-        now: float,
-    ) -> bool:
-        """See `arrivals.drive`."""
-        self.missed += sum(not is_good(times(timed), self.targets) for timed in served)
-        late = sum(now - request.arrival_s > self.longest_s for request in open_requests)
-        return self.missed + late > self.may_miss
+    return ends
 
 
 def next_level(settings: LoadSettings, levels: Sequence[LoadLevel], variant: str) -> Level | None:
     """The next level of a variant's search, given those that were measured; None: it has ended.
 
     First clients, then rates, beginning at the rate of good answers to the highest number of
-    clients. Where not one client is served in time, no rate is tried, and none after refused times.
+    clients. Where not one client is served in time, no rate is tried, and nothing after refused
+    times.
     """
-    if any(level.refused for level in levels if level.variant == variant):
+    if any(not level.summary.requests for level in levels if level.variant == variant):
         return None
     first = 1.0
     for arriving in ARRIVALS:
@@ -111,5 +105,5 @@ def _next_load(found: Capacity, first: float) -> float | None:
         load = found.missed / 2
     if found.arrivals == "clients":
         load = round(load)
-    is_near = first * FARTHEST[0] <= load <= first * FARTHEST[1]
+    is_near = LEAST <= load / first <= MOST
     return load if is_near and load not in found.levels else None

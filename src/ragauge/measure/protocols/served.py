@@ -13,7 +13,6 @@ import secrets
 import statistics
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -78,9 +77,6 @@ CACHE_STATES = {
 }
 # of trials, by the server's cache: what it has of a prompt is the beginning, in one order
 CACHED_STATES: dict[str, State | None] = {"cold": "nothing", "warm": "set", "found": None}
-CONVERSATION = (
-    "a conversation begins with nothing cached; what a turn reads is there for later ones"
-)
 BEGINS_COLD = "a stream begins with nothing cached; what a request reads is there for later ones"
 
 
@@ -210,9 +206,6 @@ class Sender:
         self.prompts = prompts
         self.limits = list(map(timing.fixed_length, new_tokens))
         self.timeout_s = bench.engine.server.timeout_s
-        self.turns = 1  # requests of a conversation
-        # the beginning of its prompts; None: those of the engine
-        self.conversations: Mapping[int, str] | None = None
         self._turn = threading.Lock()
         self._done = SimpleQueue[Future[TimedRequest]]()
         self._open = 0
@@ -247,9 +240,6 @@ class Sender:
         """Answer a request, while others wait for the server."""
         with self._turn:
             engine = self.engine.for_thread(self._turn, MAX_OPEN)
-            if self.conversations is not None:
-                beginning = self.conversations[request.number // self.turns]
-                engine.nonce = partial(str, beginning)
             prompt = self.prompts[request.prompt]
             spans = cast(SpanEngine, engine)
             start = time.perf_counter()
@@ -387,7 +377,7 @@ def _time(
 
 def _trial(name: str, timed: TimedRequest) -> Trial:
     """The trial of a request that was sent by itself."""
-    (times,) = arrivals.rows([timed], 0)
+    times = arrivals.times(timed, timed.request.arrival_s)
     return Trial(variant=name, trial=timed.request.number, disturbed=False, **times.to_json())
 
 
@@ -400,17 +390,9 @@ def _served(sender: Sender, number: int, prompt: int) -> TimedRequest:
 
 def latency_table(times: LatencyTimes) -> str:
     """A line a variant, by the client's clock and by the server's, and what was lost."""
-    heads = (
-        "variant",
-        "first token s",
-        "per token s",
-        "total s",
-        "n",
-        "server: first token s",
-        "per token s",
-        "cached",
-    )
-    lines: list[Sequence[str]] = [heads]
+    heads = "variant,first token s,per token s,total s,n,server: first token s,per token s,cached"
+    lines = [heads.split(",")]
+    notes = arrivals.losses(times.rows)
     there = times.states[times.default_state]
     for name, summary in there.summary.items():
         rows = [row for row in times.rows if row.variant == name and not row.failure]
@@ -425,12 +407,8 @@ def latency_table(times: LatencyTimes) -> str:
             "" if share is None else f"{share:.0%}",
         ]
         lines.append([name, *cells])
-    notes = [
-        f"{name}: {remark}"
-        for name in there.summary
-        for remark in remarks([row for row in times.rows if row.variant == name])
-    ]
-    return "\n".join([aligned(lines), *arrivals.losses(times.rows), *notes])
+        notes += [f"{name}: {remark}" for remark in remarks(rows)]
+    return "\n".join([aligned(lines), *notes])
 
 
 def measure_load(
@@ -445,11 +423,10 @@ def measure_load(
     is_cold = settings.server_cache == "cold"
     bench.engine.nonce = new_nonce if is_cold else str
     warmup = range(1 if bench.trace and settings.server_cache != "warm" else len(prompts))
-    # a replay and a conversation reuse what they read themselves
-    reuses = is_cold and (bool(bench.trace) or settings.turns > 1)
+    reuses = is_cold and bool(bench.trace)  # a replay reuses what it read itself
     cache = "found" if reuses else settings.server_cache
     more: JsonObject = {"trace": load.trace_facts(bench.trace)} if bench.trace else {}
-    more |= {"cache_state": load.REPLAYED if bench.trace else CONVERSATION} if reuses else {}
+    more |= {"cache_state": load.REPLAYED} if reuses else {}
 
     def measure(name: str, level: arrivals.Level) -> LoadLevel:
         with Sender(bench, able[name], prompts, *lengths) as sender:
@@ -457,8 +434,7 @@ def measure_load(
                 _served(sender, index, index)
             if reuses:
                 sender.method = stream.fresh(able[name], settings.store_gb)
-                sender.conversations = defaultdict(new_nonce)
-                sender.turns = len(bench.trace) or settings.turns  # a replay is one of them
+                bench.engine.nonce = partial(str, new_nonce())
             work = partial(load.drive, sender, level, settings, len(prompts), seed)
             times = bench.watched(settings, cache, work)
         return load.level_times(level, *times, settings, seed, variant=name, batch=None)

@@ -67,7 +67,7 @@ def measure_stream(
     Raises UserError: fewer documents than a request has; a prompt that the context does not hold.
     """
     prompts = requests(bench.prompts, settings, seed)
-    able, unsupported = bench.supported(variants)
+    able, unsupported = timing.supported(variants, bench.lm)
     streams = []
     with bar(f"stream on {bench.dataset}", "variant", len(able)) as progress:
         for name, method in able.items():

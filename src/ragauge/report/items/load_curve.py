@@ -63,10 +63,9 @@ def draw(table: Table) -> Figure:
 
 def _file(runs: Runs, times: LoadTimes) -> Iterator[Cell]:
     for level in times.levels:
-        kinds = {POISSON: level.rate, CLIENTS: level.clients, TRACE: level.speed}
-        arrivals = next((kind for kind, load in kinds.items() if load is not None), CLIENTS)
+        arrivals = POISSON if level.rate else TRACE if level.speed else CLIENTS
         keys = timing.keys(runs, times, level.variant)
-        keys |= {"arrivals": arrivals, "load": kinds[arrivals]}
+        keys |= {"arrivals": arrivals, "load": level.load}
         yield from _level(keys, level, join(_described(times), level.busy or ""))
     for found in capacities(times) if times.protocol.find else ():
         arrivals = POISSON if found.arrivals == "rate" else CLIENTS
@@ -82,7 +81,9 @@ def _file(runs: Runs, times: LoadTimes) -> Iterator[Cell]:
 def _level(keys: Keys, level: LoadLevel, note: str) -> Iterator[Cell]:
     summary = level.summary
     if not summary.requests:
-        yield Cell(keys, TAIL, Measure(reason=f"refused: {level.refused or ''}"))
+        yield Cell(
+            keys, TAIL, Measure(reason=join(f"refused: {level.refused or ''}", *level.remarks))
+        )
         return
     measured = partial(
         Measure,

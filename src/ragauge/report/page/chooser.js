@@ -250,7 +250,7 @@ function loadLines({ variant }) {
   const { clients, rate } = variant.capacities;
   if (!clients) return [];
   const rates = rate?.load ? ` at a time, or ${digits(rate.load)} questions a second` : " at a time";
-  return line("users at your target", el("b", { title: clients.about }, digits(clients.load)), `${rates} (${clients.limits})`);
+  return line("users at your target", el("b", {}, digits(clients.load)), `${rates} (${clients.limits})`);
 }
 
 /** Seconds and bytes of what a variant has read in the chosen state. */

@@ -371,11 +371,7 @@ def _tokens_read(variant: Variant) -> float | None:
 def _capacities(runs: Runs, variant: Variant) -> Numbers:
     """The highest loads at which a variant met the targets, by how requests arrived."""
     return {
-        found.arrivals: {
-            "load": found.met or 0,
-            "limits": times.protocol.limits,
-            "about": found.described(),
-        }
+        found.arrivals: {"load": found.met or 0, "limits": times.protocol.limits}
         for times in runs.loads
         if (times.dataset, times.model) == (variant.dataset, variant.model)
         for found in capacities(times)

@@ -11,7 +11,7 @@ from ragauge.config import loading
 from ragauge.cost.trace import Call
 from ragauge.report.page import numbers
 from ragauge.results.runs import Runs
-from synthetic_run import MODEL, write_latency, write_states, write_variant
+from synthetic_run import MODEL, write_latency, write_load, write_states, write_variant
 
 METHODS = {
     "closed_book": {},
@@ -300,3 +300,31 @@ def test_times_of_the_protocol_are_those_of_the_answers_length(tmp_path):
 def test_a_model_is_not_judged_by_its_answers_without_documents(tmp_path):
     write(tmp_path, {"closed_book": (0.3, 0.0)})
     assert "no variant that reads documents" in group_of(tmp_path)["withheld"]
+
+
+def test_a_variant_has_the_users_at_its_target(tmp_path):
+    write(tmp_path, dataset="nq_open")
+    levels = [
+        {
+            "variant": name,
+            key: load,
+            "summary": {"requests": 20, "good_share": share},
+            "requests": [],
+        }
+        for name, key, load, share in [
+            ("naive", "clients", 2, 1.0),
+            ("naive", "clients", 3, 0.9),
+            ("naive", "rate", 0.5, 0.95),
+            ("top_k2", "clients", 1, 0.5),
+        ]
+    ]
+    write_load(tmp_path, {}, levels=levels)
+    group = group_of(tmp_path)
+    found = {row["name"]: row["capacities"] for row in group["variants"]}
+    limits = "first token within 1 s"
+    assert found["naive"] == {
+        "clients": {"load": 2, "limits": limits},
+        "rate": {"load": 0.5, "limits": limits},
+    }
+    assert found["top_k2"] == {"clients": {"load": 0, "limits": limits}}
+    assert found["top_k5"] == {}
