@@ -4,10 +4,11 @@ from dataclasses import replace
 from threading import Thread
 
 import pytest
+import torch
 
 from ragauge.engines.cache import KVCache, merge
 from ragauge.engines.loading import random_lm
-from ragauge.engines.spans import Span
+from ragauge.engines.spans import Row, Span
 from tiny_models import ALIBI, LLAMA
 
 
@@ -43,3 +44,20 @@ def test_caches_of_another_thread_wait_while_bytes_are_counted(lm):
     assert lm.cache_bytes == 3
     meeting.other.join()
     assert len(made) == 1
+
+
+def test_what_is_truncated_is_forgotten(lm):
+    """With its name and its bias: the cache is as one that never had these slots."""
+    logits = []
+    for length in (9, 6):
+        cache = lm.new_cache(9)
+        lm.extend(cache, [Row(list(range(5, 5 + length)), range(length))], stage="document")
+        cache.name_span(Span(0, length), "document")
+        cache.truncate(6)
+        assert cache.contents([Span(0, 6)]) == [("document", 0, 6)]
+        assert cache.contents([Span(5, 7)]) is None
+        cache.add_bias(Span(4, length), 1.5)
+        cache.truncate(6)
+        question = Row([30, 31, 32], [6, 7, 8], (Span(0, 6),))
+        logits.append(lm.extend(cache, [question], stage="query", last_logits=True).last_logits)
+    assert torch.equal(*logits)
