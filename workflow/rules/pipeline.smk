@@ -130,9 +130,9 @@ for labels in PLAN.pipelines.interleaved():
             " {params.options:q} --out {output.records[0]:q} 2>&1 | tee {log:q}"
 
     # What `snakemake --list-rules` shows.
-    getattr(
-        rules, f"interleaved_{first.pipeline}"
-    ).rule.docstring = "Time pipelines that differ in their schedule alone, in turns."
+    getattr(rules, f"interleaved_{first.pipeline}").rule.docstring = (
+        "Time pipelines that differ in their schedule alone, in turns."
+    )
 
 
 rule staleness:
