@@ -85,19 +85,22 @@ def _is_number(text: str) -> bool:
 def _claims(paper: str) -> str:
     """The claims whose source matches: a row each, with a column for each reader.
 
-    Where held-back questions were included later, the row has these.
+    Where held-back questions were included later, the row has these. Notes are numbered below.
     """
     rows = [row for row in _table("reports/directions.csv") if re.match(paper, row["source"])]
     readers = list(dict.fromkeys(row["reader"] for row in rows))
-    lines = [["claim", "source", *readers, "note"], ["---"] * (len(readers) + 3)]
+    lines = [["claim", "source", *readers, "notes"], ["---"] * (len(readers) + 3)]
+    numbered: dict[str, int] = {}
     for claim in dict.fromkeys(row["claim"].removesuffix(MORE) for row in rows):
         by_reader = {row["reader"]: row for row in rows if row["claim"] in (claim, claim + MORE)}
         cells = [_verdict(by_reader[name]) if name in by_reader else "" for name in readers]
         source = next(iter(by_reader.values()))["source"].removeprefix(f"{paper}, ")
         texts = [row[name] for name in ("unmet", "note") for row in by_reader.values()]
         notes = dict.fromkeys(filter(None, texts))
-        lines.append([claim, source, *cells, "; ".join(notes)])
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+        places = [str(numbered.setdefault(note, len(numbered) + 1)) for note in notes]
+        lines.append([claim, source, *cells, ", ".join(places)])
+    table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return table + "\n" + "".join(f"{n}. {note}\n" for note, n in numbered.items())
 
 
 def _verdict(row: dict[str, str]) -> str:

@@ -20,6 +20,7 @@ from ragauge.config import loading
 from ragauge.config.experiment import Config
 from ragauge.config.reading import checked
 from ragauge.methods.base.method import Method
+from ragauge.report.page.numbers import RULE
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -229,6 +230,11 @@ def test_every_page_that_code_names_exists(root):
         if file.suffix in (".py", ".smk", ".yaml", ".json", ".txt"):
             for page in re.findall(r"\bdocs/[\w/-]+\.md\b", file.read_text(encoding="utf-8")):
                 assert (root / page).exists(), f"{file}: {page}"
+
+
+def test_every_page_states_the_same_rule_of_recommendation(root):
+    for page in ("README.md", "docs/study.md", "docs/tutorial.md", "docs/numbers.md"):
+        assert RULE in " ".join(text(root, page).split()), page
 
 
 def headings(content):
