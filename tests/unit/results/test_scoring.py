@@ -141,6 +141,9 @@ def test_comparison_on_shared_questions(tmp_path):
         "em",
         "f1",
         "kept_gold_recall",
+        "string_match_all",
+        "string_match_part",
+        "substring_exact_match",
     }
     assert set(compare_files(a, b, ["em"])["metrics"]) == {"em"}
 
