@@ -189,7 +189,8 @@ class ModelEntry(Section):
                 if value in ("int8", "int4") and self.device != "cpu":
                     raise SettingError(
                         key,
-                        f"{value!r} is not available on device {self.device!r}; known there: full",
+                        f"{value!r} is not available on device {self.device!r}; known there: "
+                        f"full{', int8_stored, int4_stored' if key == 'kv' else ''}",
                     )
             return self
         if self.engine != "openai":

@@ -127,7 +127,7 @@ class RecordedEngine(Traced, ABC):
         else:
             started = time.perf_counter()
             extension = self.compute(cache, rows, call_options)
-            if is_storable and cache.stored_bits and Capability.WEIGHTS in self.supported:
+            if is_storable and cache.stored_bits:
                 for span in extension.spans:
                     cache.store(span)
             self._finish(_call(rows, call_options), started)
