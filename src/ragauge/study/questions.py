@@ -84,7 +84,7 @@ def read_questions(path: Path) -> list[StudyQuestion]:
 def _answers(row: Mapping[str, Any], place: str) -> tuple[str, ...]:
     answers = row.get("answers")
     if isinstance(answers, dict):  # as SQuAD has them, with the places of the texts
-        answers = answers.get("text")
+        answers = answers.get("text", answers)
     if type(answers) is int:
         answers = str(answers)
     if isinstance(answers, list):
