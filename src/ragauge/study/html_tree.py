@@ -47,7 +47,6 @@ RAISED = (
     " or contains(@style, ';position:relative') and contains(@style, ';top:-')]"
 )
 ALIGNED = re.compile(r";vertical-align:(?:(sub|-[\d.]*[1-9])|super|[\d.]*[1-9])|;top:-")
-DRAWN_AS_BLOCK = re.compile(r";display:(block|flex|grid|list-item|table)")
 SHEET = (  # of what looks the same without a style sheet
     "sup, .superscript{vertical-align:super} sub, .subscript{vertical-align:sub}"
     " .ltx_note_content{display:block}"
@@ -95,11 +94,11 @@ def repair(tree: Element) -> Counter[str]:
         last = dict(PROPERTY.findall(style))
         style = "".join(f";{name}:{value}" for name, value in last.items())
         element.set("style", style)
-        if element.tag == "span" and DRAWN_AS_BLOCK.search(style):
+        if element.tag == "span" and ";display:block" in style:
             element.tag = "div"
     for element in tree.xpath(INPUTS):
-        is_box = element.get("type") in ("checkbox", "radio")
         box = "[ ] " if element.get("checked") is None else "[x] "
+        is_box = element.get("type") in ("checkbox", "radio")
         element.text = box if is_box else element.get("value")
         element.tag = "span"
     for kind, path in LEFT_OUT.items():
@@ -147,10 +146,9 @@ def _mark(element: Element, is_low: bool) -> None:
     )
     before, behind = "[]" if is_note else ((DOWN if is_low else UP), END)
     element.text = before + (element.text or "")
-    if len(element):
-        element[-1].tail = (element[-1].tail or "") + behind
-    else:
-        element.text += behind
+    end = element.makeelement("span")
+    end.text = behind
+    element.append(end)
 
 
 def _signed(text: str) -> str:
@@ -184,11 +182,8 @@ def _sign(marked: re.Match[str]) -> str:
 def text_size(tree: Element) -> int:
     """Count the characters of a tree that a reader sees, white space aside."""
     hidden = " or ".join(f"ancestor::{tag}" for tag in INVISIBLE)
-    return sum(
-        len(part)
-        for text in tree.xpath(f"descendant::text()[not({hidden})]")
-        for part in text.split()
-    )
+    texts = tree.xpath(f"descendant::text()[not({hidden})]")
+    return len("".join("".join(texts).split()))
 
 
 def markdown(root: Element) -> str:
