@@ -8,6 +8,7 @@ import pytest
 from ragauge.errors import UserError
 from ragauge.study import formats
 from ragauge.study.questions import read_questions
+from study_files import docx
 
 for library in ("trafilatura", "mammoth", "pypdf"):
     pytest.importorskip(library, reason="takes the packages of the extra study")
@@ -79,6 +80,16 @@ def test_what_a_style_sheet_hides_is_counted():
 )
 def test_notes_raised_text_blocks_and_controls_are_read_as_they_look(body, text):
     assert read(f"<p>{body}</p>").text == text
+
+
+@pytest.mark.parametrize(("checked", "mark"), [("<w:checked/>", "[x]"), ("", "[ ]")])
+def test_boxes_of_a_word_form_are_read(checked, mark):
+    field = "<w:r><w:fldChar w:fldCharType='{}'>{}</w:fldChar></w:r>"
+    box = f"<w:ffData><w:checkBox><w:default w:val='0'/>{checked}</w:checkBox></w:ffData>"
+    instruction = "<w:r><w:instrText> FORMCHECKBOX </w:instrText></w:r>"
+    parts = [field.format("begin", box), instruction, field.format("end", "")]
+    paragraph = f"<w:p>{''.join(parts)}<w:r><w:t xml:space='preserve'> tight</w:t></w:r></w:p>"
+    assert formats.docx(docx(paragraph)).text == f"{mark} tight"
 
 
 def test_a_frameset_holds_no_text():
