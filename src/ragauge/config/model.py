@@ -104,7 +104,9 @@ class ModelEntry(Section):
         "each token; int4, the blocks of a GGUF file as they are; all but full: CPU only",
     )
     kv: CacheType = Field(
-        "full", description="storage of keys and values: full, in the dtype; int8, on a CPU only"
+        "full",
+        description="storage of keys and values: full, in the dtype; int8, on a CPU only; "
+        "int8_stored, int4_stored, those of stored documents in 8 or 4 bits",
     )
     device: Device = Field("cpu", description="where the decoder runs")
     kernels: Kernels | None = Field(
@@ -184,10 +186,11 @@ class ModelEntry(Section):
             raise SettingError("engine", mismatch)
         if self.served is None:
             for key, value in (("weights", self.weights), ("kv", self.kv)):
-                if value != "full" and self.device != "cpu":
+                if value in ("int8", "int4") and self.device != "cpu":
                     raise SettingError(
                         key,
-                        f"{value!r} is not available on device {self.device!r}; known there: full",
+                        f"{value!r} is not available on device {self.device!r}; known there: "
+                        f"full{', int8_stored, int4_stored' if key == 'kv' else ''}",
                     )
             return self
         if self.engine != "openai":

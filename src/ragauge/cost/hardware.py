@@ -10,7 +10,9 @@ AnyDtype = Literal[Dtype, "auto"]  # auto: the fastest one of the machine
 Device = Literal["cpu", "cuda"]
 # of matrices; full: in the number type; int4: the blocks of a GGUF file
 Weights = Literal["full", "int8", "int4"]
-CacheType = Literal["full", "int8"]  # of cached keys and values
+# of cached keys and values; int8_stored and int4_stored: those of stored documents alone
+CacheType = Literal["full", "int8", "int8_stored", "int4_stored"]
+STORED_BITS = {"int8_stored": 8, "int4_stored": 4}
 Kernels = Literal["measured", "default"]  # of a CPU; default: torch's own
 AUTO: Literal["auto"] = "auto"
 DTYPES: tuple[str, ...] = get_args(Dtype)
@@ -45,7 +47,7 @@ class Precision:
     @property
     def cached(self) -> str:
         """The type of cached keys and values."""
-        return self.dtype if self.kv == "full" else self.kv
+        return "int8" if self.kv == "int8" else self.dtype
 
     def __str__(self) -> str:
         """As results show it: bfloat16; or float32, weights int8, keys and values int8."""

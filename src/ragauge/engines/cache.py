@@ -8,14 +8,21 @@ joined in any order, and moved to other positions by rotating them on.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from ragauge.cost.hardware import STORED_BITS
 from ragauge.cost.shape import Shape
-from ragauge.engines.quantization import Int8Slots, Slots, storage
+from ragauge.engines.quantization import (
+    Int8Slots,
+    Slots,
+    dequantize_groups,
+    quantize_groups,
+    storage,
+)
 from ragauge.engines.rope import rotate_further
 from ragauge.engines.spans import Span, merge
 
@@ -23,6 +30,9 @@ Watch = Callable[[int, Tensor, Tensor, Tensor | None], None]
 """Called as (layer, queries (row, head, query, dim), keys (row, kv_head, key, dim), bias) before
 each attention.
 """
+
+
+PARTS = ("", ".scale", ".offset")  # of quantized keys or values in a store
 
 
 class Content(NamedTuple):
@@ -149,6 +159,39 @@ class KVCache:
             for layer, slots in enumerate(layers):
                 for suffix, tensor in zip(("", ".scale"), storage(slots), strict=False):
                     yield f"{kind}{layer}{suffix}", tensor
+
+    @property
+    def stored_bits(self) -> int:
+        """Bits of the keys and values of stored documents; 0: they are stored as cached."""
+        return STORED_BITS.get(self.kv, 0)
+
+    def store(self, span: Span) -> dict[str, Tensor]:
+        """The keys and values of a span as a document store has them. Where that rounds them, they
+        are rounded here, too, so that a document's first reader sees what later ones load.
+        """
+        at = slice(span.start, span.stop)
+        if not self.stored_bits:
+            return {name: tensor[:, at].contiguous() for name, tensor in self.tensors()}
+        tensors = dict[str, Tensor]()
+        for kind, dim, layers in (("k", 1, self.k), ("v", 2, self.v)):
+            values = torch.cat([layer[:, at] for layer in layers])
+            parts = quantize_groups(values, dim, self.stored_bits)
+            tensors |= zip((kind + end for end in PARTS), parts, strict=True)
+        self.restore(span, tensors)
+        return tensors
+
+    def restore(self, span: Span, tensors: Mapping[str, Tensor]) -> None:
+        """Write what `store` returned to a span of as many slots."""
+        at = slice(span.start, span.stop)
+        if not self.stored_bits:
+            for name, tensor in self.tensors():
+                tensor[:, at] = tensors[name]
+            return
+        for kind, dim, layers in (("k", 1, self.k), ("v", 2, self.v)):
+            codes, scale, offset = (tensors[kind + end].to(self.positions.device) for end in PARTS)
+            values = dequantize_groups(codes, scale, offset, dim, self.stored_bits)
+            for layer, part in zip(layers, values.split(list(self.shape.kv_heads)), strict=True):
+                layer[:, at] = part
 
     def copy(self, source: KVCache, slots: slice, start: int) -> None:
         """Copy the keys, values and positions of another cache's slots to as many slots of this one

@@ -121,12 +121,15 @@ class RecordedEngine(Traced, ABC):
         cache.reserve(sum(len(r.ids) for r in rows) - len(recomputed))
         if recomputed:  # one span: forgetting thousands of slots one by one would be quadratic
             cache.forget_names(Span(min(recomputed), max(recomputed) + 1))
-        is_storable = call_options.is_storable and cache.watch is None
-        if self.documents and is_storable and not _in_place(rows):
+        is_storable = call_options.is_storable and cache.watch is None and not _in_place(rows)
+        if self.documents and is_storable:
             extension = self._extend_stored(self.documents, cache, rows, call_options)
         else:
             started = time.perf_counter()
             extension = self.compute(cache, rows, call_options)
+            if is_storable and cache.stored_bits:
+                for span in extension.spans:
+                    cache.store(span)
             self._finish(_call(rows, call_options), started)
         check_finite(extension.last_logits, *extension.logp, *extension.logits)
         return extension

@@ -39,7 +39,13 @@ FILE_NAME = re.compile(r"[0-9a-f]{64}(\.kv|\.[0-9a-f]+\.partial)")  # of files t
 # on each core.
 RESERVED_SHARE = max(4, os.cpu_count() or 4)
 CHECKSUM_BYTES = 8  # at the beginning of a file; a safetensors file follows
-DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16, "I8": torch.int8}
+DTYPES = {
+    "F32": torch.float32,
+    "BF16": torch.bfloat16,
+    "F16": torch.float16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+}
 
 
 @dataclass(frozen=True)
@@ -87,6 +93,7 @@ class DocumentStore:
             return None
         positions = list(map(float, row.positions))
         described = [VERSION, self.decoder, tree, list(row.ids), positions, past]
+        described += [cache.stored_bits] if cache.stored_bits else []
         return hashlib.sha256(json.dumps(described).encode()).hexdigest()
 
     def load(
@@ -103,8 +110,7 @@ class DocumentStore:
         cache.reserve(len(positions))
         span = Span(cache.length, cache.length + len(positions))
         cache.length = span.stop
-        for name, tensor in cache.tensors():
-            tensor[:, span.start : span.stop] = entry.tensors[name]
+        cache.restore(span, entry.tensors)
         cache.positions[span.start : span.stop] = positions
         cache.name_span(span, key)
         scores = entry.tensors["logp"].clone().to(cache.positions.device) if logp else None
@@ -117,12 +123,9 @@ class DocumentStore:
         logp = computed.logp or [None] * len(keys)
         a_token = seconds / sum(map(len, computed.spans))
         for key, span, scores in zip(keys, computed.spans, logp, strict=True):
+            tensors = cache.store(span)
             if key is None:
                 continue
-            tensors = {
-                name: tensor[:, span.start : span.stop].contiguous()
-                for name, tensor in cache.tensors()
-            }
             tensors["positions"] = cache.positions[span.start : span.stop].contiguous()
             if scores is not None:
                 tensors["logp"] = scores.contiguous()

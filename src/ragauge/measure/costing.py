@@ -7,7 +7,6 @@ from ragauge.cost.accelerators import Accelerator
 from ragauge.cost.cycles import (
     SINGLE_QUERY_COUNTS,
     compute_cycles,
-    kv_bytes,
     with_sequential_queries,
 )
 from ragauge.cost.flop import flop, parameters
@@ -15,6 +14,7 @@ from ragauge.cost.hardware import precision
 from ragauge.cost.roofline import model_bytes
 from ragauge.cost.trace import Trace, online
 from ragauge.engines.shape_lm import ShapeLM
+from ragauge.engines.spans import Span
 from ragauge.errors import UserError
 from ragauge.io.jsonl import JsonObject
 from ragauge.measure.timing import fixed_length, shape_and_prompt
@@ -97,8 +97,12 @@ def costs(
         "flop": flop(online(trace), engine.shape),
         "offline_flop": flop(prepared, engine.shape),
         "kv_bytes": peak_bytes,
-        "offline_kv_bytes": kv_bytes(
-            engine.shape, sum(call.cached for call in prepared), engine.precision
+        "offline_kv_bytes": sum(
+            tensor.nbytes
+            for call in prepared
+            if call.cached
+            for tokens in call.lengths
+            for tensor in engine.new_cache(tokens).store(Span(0, tokens)).values()
         ),
         **asdict(engine.precision),
         "parameters": parameters(engine.shape),

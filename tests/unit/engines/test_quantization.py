@@ -2,15 +2,18 @@
 cache.
 """
 
+import random
+
 import pytest
 import torch
 
 from lm_references import row
 from ragauge.cost.cycles import kv_bytes
-from ragauge.cost.hardware import Precision
+from ragauge.cost.hardware import STORED_BITS, Precision
 from ragauge.engines.loading import random_lm
+from ragauge.engines.quantization import dequantize_groups, quantize_groups
 from ragauge.engines.spans import Span
-from ragauge.engines.store import DocumentStore
+from ragauge.engines.store import DocumentStore, MemoryStore
 from tiny_models import FAMILIES, LLAMA
 
 IDS = [5, 9, 77, 130, 8, 201, 33, 64, 90, 12, 7, 41]
@@ -92,3 +95,96 @@ def test_stored_documents_come_back_bit_for_bit(tmp_path):
     assert computed is None
     assert loaded is not None
     assert all(torch.equal(part, second[name]) for name, part in first.items())
+
+
+def kivi(numbers, bits):
+    """KIVI's rounding of one group, number by number: (q * s + z of each, s)."""
+    low, high = min(numbers), max(numbers)
+    step = (high - low) / (2**bits - 1) or 1.0
+    return [round((x - low) / step) * step + low for x in numbers], step
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("dim", [1, 2])
+@pytest.mark.parametrize("seed", range(6))
+def test_groups_are_rounded_as_kivi_rounds_them(seed, dim, bits):
+    """Against the formula group by group, scale and offset in full: off by what their 16 bits lose,
+    and by a level where a number lies between two. No error is beyond half a step.
+    """
+    draw = random.Random(seed)
+    heads, tokens, channels = draw.choice([1, 3]), draw.choice([1, 31, 32, 33, 70]), 2 * 20
+    torch.manual_seed(seed)
+    values = torch.randn(heads, tokens, channels) * torch.rand(channels).exp() + 3 * torch.randn(
+        channels
+    )
+    values[0, 0] = 1.5  # all alike
+    found = dequantize_groups(*quantize_groups(values, dim, bits), dim, bits)
+    assert found.shape == values.shape
+    exact = values.transpose(dim, 2)
+    rounded = found.transpose(dim, 2)
+    near = total = 0
+    for head in range(exact.shape[0]):
+        for line in range(exact.shape[1]):
+            for start in range(0, exact.shape[2], 32):
+                group = exact[head, line, start : start + 32].tolist()
+                expected, step = kivi(group, bits)
+                lost = (max(map(abs, group)) + max(group) - min(group)) / 1024
+                mine = rounded[head, line, start : start + 32].tolist()
+                for x, a, b in zip(group, mine, expected, strict=True):
+                    assert abs(a - x) <= step / 2 + lost
+                    assert abs(a - b) <= step + lost
+                    near += abs(a - b) <= lost
+                    total += 1
+    assert near >= 0.9 * total
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("kv", "far"), [("int8_stored", 0.03), ("int4_stored", 0.3)])
+def test_stored_documents_are_rounded_for_their_first_reader_too(family, kv, far, tmp_path):
+    """Read without a store, into one in memory and from it, into one on disk and from it: the same
+    bits, not far from those in full; a question is not rounded.
+    """
+    contents = []
+    lm = reader(family, kv)
+    for store in [
+        None,
+        *[MemoryStore("d", 1 << 20)] * 2,
+        *[DocumentStore(tmp_path, "d", 1 << 20)] * 2,
+    ]:
+        lm.documents = store
+        cache = lm.new_cache(20)
+        [span] = lm.extend(cache, [row(IDS)], stage="documents", offline=True).spans
+        contents.append(content(cache, span))
+    for other in contents[1:]:
+        assert all(torch.equal(part, other[name]) for name, part in contents[0].items())
+    lm.documents = None
+    exact, question = filled(lm)
+    assert all(
+        torch.equal(part, content(*filled(reader(family, "full")))[name])
+        for name, part in content(exact, question).items()
+    )
+    assert 0 < distance(after(lm, cache, span), after(lm, exact, question)) < far
+
+
+@pytest.mark.parametrize("kv", STORED_BITS)
+def test_entries_of_other_bits_are_not_found_and_have_the_bytes_of_their_codes(kv, tmp_path):
+    """A token's 2 layers x 2 heads x 8 numbers twice; 16 bits for scale and offset of each channel
+    of up to 32 tokens (keys), of each token (values).
+    """
+    counts = {}
+    for stored_as in ("full", *STORED_BITS, kv):
+        lm = reader(kv=stored_as)
+        lm.documents = DocumentStore(tmp_path, "tiny", 1 << 20)
+        with lm.tracing() as trace:
+            lm.extend(lm.new_cache(20), [row(IDS)], stage="documents", offline=True)
+        counts[stored_as] = trace[0].loading_s
+    assert [seconds is None for seconds in counts.values()] == [
+        stored_as != kv for stored_as in counts
+    ]
+    assert len(list(tmp_path.iterdir())) == 1 + len(STORED_BITS)
+    lm.documents = memory = MemoryStore("tiny", 1 << 20)
+    lm.extend(lm.new_cache(20), [row(IDS)], stage="documents", offline=True)
+    [entry] = memory._entries.values()
+    n = len(IDS)
+    codes = 2 * n * 2 * 2 * 8 * STORED_BITS[kv] // 8
+    assert entry.bytes == codes + 4 * (2 * 2 * 8 + 2 * 2 * n) + 4 * n

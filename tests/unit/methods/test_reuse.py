@@ -122,12 +122,13 @@ def test_what_memory_held_before_is_never_read(asked, monkeypatch, request):
     torch.testing.assert_close(answered(lm, asked, tiny_prompt()), expected, atol=0, rtol=0)
 
 
+@pytest.mark.parametrize("kv", ["full", "int8_stored", "int4_stored"])
 @pytest.mark.parametrize("asked", SPANS, ids=str)
-def test_answers_do_not_depend_on_stored_documents(asked, tmp_path):
+def test_answers_do_not_depend_on_stored_documents(asked, kv, tmp_path):
     """What a method is shown while a document is read is not in a store, so that such a pass is
-    made each time.
+    made each time. Documents that a store rounds are rounded without one, too.
     """
-    lm = tiny_models.tiny_lm(FAMILIES["llama"])
+    lm = tiny_models.tiny_lm(FAMILIES["llama"], kv=kv)
     expected = answered(lm, asked, tiny_prompt())
     lm.documents = DocumentStore(tmp_path, "this decoder", 10**9)
     for _ in range(2):
