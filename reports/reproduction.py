@@ -381,10 +381,14 @@ def _is_measured_apart(runs: Runs, row: Row) -> bool:
     config = runs.config
     reads = registry.module("item", row["item"]).READS
     dataset = row.get("dataset")
+    evaluated = [  # texts that databases hold out, and their evaluation sets
+        *config.databases,
+        *(name for database in config.databases.values() for name in database.evaluation_sets),
+    ]
     return bool(
         " " in str(dataset)  # of the paper's text, and of no one data set
         or (reads.judgements and config.judge)
-        or ((reads.pipelines or reads.staleness) and dataset in config.evaluation_texts())
+        or ((reads.pipelines or reads.staleness) and dataset in evaluated)
         or (reads.latency and dataset in {timed for timed, _ in config.measured("latency")})
         or (not reads.latency and not reads.judgements and dataset in config.datasets)
     )

@@ -21,6 +21,7 @@ from ragauge.measure.timing import with_corpus
 from ragauge.methods.base import making
 from ragauge.methods.base.method import STATES, Method
 from ragauge.methods.base.states import effective_state, in_state
+from ragauge.report.figures.style import ABOUT
 
 LIMITS = Limits(max_new_tokens=5, ignore_stop=True)
 
@@ -76,6 +77,10 @@ def test_a_method_is_a_frozen_dataclass_with_defaults_that_says_what_it_is(name)
         method.anything = 1  # type: ignore[attr-defined]
     options = {f.name: getattr(method, f.name) for f in fields(method)}
     assert making.make(name, **options) == method
+
+
+def test_the_page_says_in_a_sentence_what_each_method_does():
+    assert set(ABOUT) == {*registry.names("method")}
 
 
 @pytest.mark.parametrize("name", registry.names("method"))

@@ -3,6 +3,7 @@ replayed trace.
 """
 
 import argparse
+import shutil
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -25,6 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    from ragauge.cost.machine import provenance
+    from ragauge.io.files import text_sha256
     from ragauge.measure import timing
     from ragauge.measure.protocols import load, served
 
@@ -42,6 +45,7 @@ def run(args: argparse.Namespace) -> None:
     number = settings.prompts * settings.turns
     if settings.speeds:
         number = settings.requests_of_level
+    finished = args.out.with_suffix(".levels")  # what an interrupted run leaves
     measure: Any = served.measure_load if model.served else load.measure_load
     with ExitStack() as stack:
         bench: Any
@@ -57,5 +61,8 @@ def run(args: argparse.Namespace) -> None:
             longest = (bench.engine if model.served else bench.lm).max_context
             trace = timing.trace_of(questions, bench.prompts, longest, settings)
             bench = replace(bench, trace=trace)
-        result = measure(variants, bench, settings, seed=seed)
+        machine = {**provenance(), "time": 0, "gpu": 0}  # which change in a minute
+        same = repr([settings, variants, model, questions, bench.prompts, seed, machine])
+        result = measure(variants, bench, settings, finished / text_sha256(same)[:16], seed)
     _timing.write_result(args, result, result.levels, load.table(result))
+    shutil.rmtree(finished)

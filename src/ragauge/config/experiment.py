@@ -105,15 +105,6 @@ class Config(Sections):
         """The threads of a server that is a job: the most that one of its pipelines names."""
         return max(self.pipelines[label].server_threads for label in self.servers()[server])
 
-    def evaluation_texts(self) -> list[str]:
-        """The labels of the texts that pipelines predict: what databases hold out, and their
-        evaluation sets.
-        """
-        return [
-            *self.databases,
-            *(name for database in self.databases.values() for name in database.evaluation_sets),
-        ]
-
     def judged(self) -> list[AnswerJob]:
         judged = self.judge.methods if self.judge else ()
         return [job for job in self.answers() if job.variant in judged]

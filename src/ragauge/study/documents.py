@@ -102,11 +102,11 @@ def read(place: Path) -> SourceDocuments:
 
 def _visible_files(folder: Path) -> list[Path]:
     hidden = (".", "~$")  # the latter are Word's locks
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     return [
-        file
-        for file in files
-        if not any(part.startswith(hidden) for part in file.relative_to(folder).parts)
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+        and not any(part.startswith(hidden) for part in path.relative_to(folder).parts)
     ]
 
 

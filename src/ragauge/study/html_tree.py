@@ -23,7 +23,9 @@ BLOCKS = frozenset((
     "blockquote", "div", "section", "article", "main", "body", "html", "form", "fieldset", "legend", "details",
     "figure", "figcaption", "aside", "address", "hgroup", "header", "footer", "nav", "hr",
 ))  # fmt: skip
-INVISIBLE = ("head", "script", "style", "noscript", "template", "svg", "rp", "annotation")
+INVISIBLE = (
+    "head", "script", "style", "noscript", "noframes", "template", "svg", "rp", "annotation",
+)  # fmt: skip
 LEFT_OUT = {  # elements that are hidden, deleted or second forms of what is read
     "hidden text": "//*[contains(@style, ';display:none') and not(contains(@class, 'mwe-math'))"
     " or @hidden and not(contains(@style, ';display:')) or contains(concat(@style, ';'), ';opacity:0;')"
@@ -31,13 +33,39 @@ LEFT_OUT = {  # elements that are hidden, deleted or second forms of what is rea
     "deleted text": "//del | //s | //strike | //*[contains(@style, 'line-through')]",
     "readings of characters": "//ruby//rt",
     "drawings of formulas": "//*[@class='katex-html']",
+    "second marks of notes": "//*[@class='ltx_note_content']/*[contains(@class, 'mark') or contains(@class, 'tag')]",
 }
 _UNSEEN = "contains(@style, ';visibility:hidden') or contains(@style, ';visibility:collapse')"
 UNSEEN = f"/descendant::text()[ancestor::*[contains(@style, ';visibility:')][1][{_UNSEEN}]]"
-RAISED = "//sup | //sub | //*[contains(@style, ';vertical-align:')]"
-ALIGNED = re.compile(r";vertical-align:(?:(sub|-[\d.]*[1-9])|super|[\d.]*[1-9])")
-# a class of a style sheet that raises or lowers text
-ALIGNED_CLASS = re.compile(r"\.([\w-]+)\s*\{[^{}]*?(vertical-align\s*:\s*su[bp][^;{}]*)", re.I)
+# links to notes that no <sup> is around or in
+NOTE_LINK = (
+    "//a[(@role='doc-noteref' or contains(@*[name()='epub:type'], 'noteref'))"
+    " and not(.//sup or ancestor::sup)]"
+)
+RAISED = (
+    "//*[contains(@style, ';vertical-align:')"
+    " or contains(@style, ';position:relative') and contains(@style, ';top:-')]"
+)
+ALIGNED = re.compile(r";vertical-align:(?:(sub|-[\d.]*[1-9])|super|[\d.]*[1-9])|;top:-")
+SHEET = (  # of what looks the same without a style sheet
+    "sup, .superscript{vertical-align:super} sub, .subscript{vertical-align:sub}"
+    " .ltx_note_content{display:block}"
+)
+# of style sheets: comments and what holds under conditions, as in print; rules; selectors of
+# tags and classes alone; the properties that decide what is read; and any property of a style
+CONDITIONAL = re.compile(
+    r"/\*.*?\*/|<!--|-->|@[^{};]*(?:;|\{(?:[^{}]*\{[^{}]*\})*[^{}]*\})", re.DOTALL
+)
+RULE = re.compile(r"([^{}]+)\{([^{}]*)\}")
+SELECTOR = re.compile(r"(?:^|,)\s*(?=[\w.])(\w*)((?:\.[\w-]+)*)\s*(?=,|$)")
+DECIDING = re.compile(
+    r"(?<![\w-])(?:vertical-align\s*:\s*su[bp]|display|visibility|text-decoration)[^;]*", re.I
+)
+PROPERTY = re.compile(r"([\w-]+):([^;]*)")
+INPUTS = (
+    "//input[ancestor::p or ancestor::li or ancestor::td][not(@type)"
+    " or contains(' checkbox radio text number date ', concat(' ', @type, ' '))]"
+)
 # around raised and lowered text: code points that are nobody's
 UP, DOWN, END = "\U0010fff1\U0010fff2\U0010fff3"
 MARKED = re.compile(f"([{UP}{DOWN}])([^{UP}{DOWN}{END}]*){END}")
@@ -60,13 +88,19 @@ def repair(tree: Element) -> Counter[str]:
     Returns: the characters that were dropped or are not understood, by kind.
     """
     left_out = Counter[str]()
-    sheets = "".join(element.text or "" for element in tree.iter("style"))
-    for name, style in ALIGNED_CLASS.findall(sheets):
-        for element in tree.xpath(f"//*[contains(concat(' ', @class, ' '), ' {name} ')]"):
-            element.set("style", f"{style};{element.get('style', '')}")
+    _apply_style_sheets(tree)
     for element in tree.xpath("//*[@style]"):
         style = re.sub(r"/\*.*?\*/|\s", "", element.get("style").lower())
-        element.set("style", f";{style}")
+        last = dict(PROPERTY.findall(style))
+        style = "".join(f";{name}:{value}" for name, value in last.items())
+        element.set("style", style)
+        if element.tag == "span" and ";display:block" in style:
+            element.tag = "div"
+    for element in tree.xpath(INPUTS):
+        box = "[ ] " if element.get("checked") is None else "[x] "
+        is_box = element.get("type") in ("checkbox", "radio")
+        element.text = box if is_box else element.get("value")
+        element.tag = "span"
     for kind, path in LEFT_OUT.items():
         for element in reversed(tree.xpath(path)):  # the innermost first
             if element.getparent() is not None and element.tag != "body":
@@ -81,13 +115,25 @@ def repair(tree: Element) -> Counter[str]:
         text = f" {stylesheet('formulas.xsl')(element)}{GAP}"
         element[:] = []
         element.text = text
+    for link in tree.xpath(NOTE_LINK):
+        link.set("style", ";vertical-align:super")
     left_out["formulas of unknown form"] += tree.text_content().count(UNKNOWN)
     for element in tree.xpath(RAISED):
-        aligned = ALIGNED.search(element.get("style", ""))
-        if aligned or element.tag in ("sup", "sub"):
-            is_low = bool(aligned[1]) if aligned else element.tag == "sub"
-            _mark(element, is_low)
+        aligned = ALIGNED.search(element.get("style"))
+        if aligned:
+            _mark(element, is_low=bool(aligned[1]))
     return +left_out
+
+
+def _apply_style_sheets(tree: Element) -> None:
+    """Write what style sheets say of tags and classes into styles, before what stands there."""
+    sheets = SHEET + "".join(element.text or "" for element in tree.iter("style"))
+    for selectors, body in reversed(RULE.findall(CONDITIONAL.sub("", sheets))):
+        style = ";".join(DECIDING.findall(body))
+        for tag, classes in SELECTOR.findall(selectors if style else ""):
+            path = re.sub(r"\.([\w-]+)", r"[contains(concat(' ', @class, ' '), ' \1 ')]", classes)
+            for element in tree.xpath(f"//{tag or '*'}{path}"):
+                element.set("style", f"{style};{element.get('style', '')}")
 
 
 def _mark(element: Element, is_low: bool) -> None:
@@ -100,10 +146,9 @@ def _mark(element: Element, is_low: bool) -> None:
     )
     before, behind = "[]" if is_note else ((DOWN if is_low else UP), END)
     element.text = before + (element.text or "")
-    if len(element):
-        element[-1].tail = (element[-1].tail or "") + behind
-    else:
-        element.text += behind
+    end = element.makeelement("span")
+    end.text = behind
+    element.append(end)
 
 
 def _signed(text: str) -> str:
@@ -137,11 +182,8 @@ def _sign(marked: re.Match[str]) -> str:
 def text_size(tree: Element) -> int:
     """Count the characters of a tree that a reader sees, white space aside."""
     hidden = " or ".join(f"ancestor::{tag}" for tag in INVISIBLE)
-    return sum(
-        len(part)
-        for text in tree.xpath(f"descendant::text()[not({hidden})]")
-        for part in text.split()
-    )
+    texts = tree.xpath(f"descendant::text()[not({hidden})]")
+    return len("".join("".join(texts).split()))
 
 
 def markdown(root: Element) -> str:

@@ -38,7 +38,7 @@ _PAGE_NUMBER = re.compile(
 
 class Page(NamedTuple):
     text: str
-    problems: set[str]  # of PROBLEMS
+    problems: dict[str, bool]  # one of PROBLEMS -> whether the page has it
     running: set[str]  # lines that were left out
 
 
@@ -68,14 +68,14 @@ def read(pages: Sequence[Any]) -> list[Page]:
             "words run together": _are_run_together(text),
             COLUMNS: has_gutter and not is_placed,
         }
-        read.append(Page(text, {name for name, is_so in problems.items() if is_so}, running))
+        read.append(Page(text, problems, running))
     return read
 
 
 def warnings(pages: Sequence[Page]) -> Iterator[str]:
     """Say how many pages are read badly, for each of `PROBLEMS`."""
     for problem in PROBLEMS:
-        bad = [number for number, page in enumerate(pages, start=1) if problem in page.problems]
+        bad = [number for number, page in enumerate(pages, start=1) if page.problems[problem]]
         if bad:
             yield f"{len(bad)} of {len(pages)} pages hold {problem}, the first is page {bad[0]}"
 
@@ -95,10 +95,12 @@ def _fields(page: Any) -> Iterator[str]:
         annotation = reference.get_object()
         field = {**annotation.get("/Parent", {}), **annotation}
         value = field.get("/V", "")
+        values = value if isinstance(value, list) else [value]
+        texts = [text for text in values if isinstance(text, str) and text not in ("", "/Off")]
         if annotation.get("/Subtype") == "/FreeText":
             yield str(annotation.get("/Contents", ""))
-        elif isinstance(value, str) and value not in ("", "/Off"):
-            yield f"{field.get('/TU') or field.get('/T', '')}: {value.removeprefix('/')}"
+        elif texts:
+            yield f"{field.get('/TU') or field.get('/T', '')}: {', '.join(texts).removeprefix('/')}"
 
 
 def paragraphs(text: str) -> str:

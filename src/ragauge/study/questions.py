@@ -82,14 +82,9 @@ def read_questions(path: Path) -> list[StudyQuestion]:
 
 
 def _answers(row: Mapping[str, Any], place: str) -> tuple[str, ...]:
-    answers = row.get("answers")
-    if isinstance(answers, dict):  # as SQuAD has them, with the places of the texts
-        answers = answers.get("text")
-    if type(answers) is int:
-        answers = str(answers)
+    answers = _plain(row.get("answers"))
     if isinstance(answers, list):
-        answers = [a.get("text", a) if isinstance(a, dict) else a for a in answers]
-        answers = [str(a) if type(a) is int else a for a in answers]
+        answers = [*map(_plain, answers)]
     if isinstance(answers, str):
         if re.fullmatch(r"\s*\[.*\]\s*", answers, re.DOTALL):
             raise UserError(
@@ -97,6 +92,12 @@ def _answers(row: Mapping[str, Any], place: str) -> tuple[str, ...]:
             )
         answers = [answer.strip() for answer in answers.split(ANSWER_SEPARATOR) if answer.strip()]
     return strings({"answers": answers}, "answers", place) if answers else ()
+
+
+def _plain(answer: Any) -> Any:
+    """Return the text of an answer that has its place too, as in SQuAD, or is a number."""
+    answer = answer.get("text", answer) if isinstance(answer, dict) else answer
+    return str(answer) if type(answer) is int else answer
 
 
 def _columns(names: Sequence[str], place: str) -> list[str]:
@@ -110,13 +111,11 @@ def _columns(names: Sequence[str], place: str) -> list[str]:
     for wanted in COLUMNS:
         if columns.count(wanted) > 1:
             raise UserError(f"{place}: the column {wanted!r} is there twice")
-        others = [
-            name for name, column in zip(names, columns, strict=True) if column not in COLUMNS
-        ]
         like = [
             name
-            for name in others
-            if wanted.rstrip("s") in name.casefold() or meant(name, [wanted])
+            for name, column in zip(names, columns, strict=True)
+            if column not in COLUMNS
+            and (wanted.rstrip("s") in name.casefold() or meant(name, [wanted]))
         ]
         if like and wanted not in columns:
             raise UserError(f"{place}: unknown column {like[0]!r}; did you mean {wanted!r}?")

@@ -13,10 +13,10 @@ ASIDE = (
     "//nav|//footer|//*[@role='navigation']|//body/header|//body/div/header"
     "|//button[not(ancestor::p)]|//select|//textarea|//option"
 )
-ASIDE_NAMES = frozenset((  # words of a class or an id
-    "ad", "ads", "advertisement", "breadcrumb", "breadcrumbs", "comments", "copyright", "foot", "footer", "menu",
-    "nav", "navbar", "navigation", "newsletter", "promo", "related", "share", "sidebar", "social", "toc", "widget",
-))  # fmt: skip
+ASIDE_NAME = re.compile(  # a word of a class or an id
+    r"(?<!\S)(ads?|advertisement|breadcrumbs?|comments|copyright|foot|footer|menu|nav|navbar"
+    r"|navigation|newsletter|promo|related|share|sidebar|social|toc|widget)(?!\S)"
+)
 PARTS = ("body", "main", "article", "section", "div", "form", "td")  # that may be the content
 MIN_PROSE = 400  # characters, with fewer of which trafilatura returns paragraphs alone
 MIN_SHARE = 0.5  # part of the page's prose, below which all of that is taken
@@ -63,9 +63,9 @@ def _is_aside(element: Element) -> bool:
     """Whether a part of a page is named as what stands next to the content, or is one of links."""
     is_aside = element.tag == "aside"
     names = f"{element.get('class')} {element.get('id')}".lower()
-    words = re.split(r"[\s_-]+" if is_aside else r"\s+", names)
+    names = re.sub("[_-]", " ", names) if is_aside else names
     is_of_links = is_aside and 2 * _prose(element) < text_size(element)
-    return is_of_links or not ASIDE_NAMES.isdisjoint(words)
+    return is_of_links or bool(ASIDE_NAME.search(names))
 
 
 def _content(tree: Element, trafilatura: Any) -> Element:

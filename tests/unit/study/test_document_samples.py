@@ -277,17 +277,22 @@ def test_filled_fields_and_text_boxes_of_a_pdf_are_read():
         {"Subtype": "Widget", "T": "serial", "V": "KX-4471"},
         {"Subtype": "Widget", "T": "empty"},
         {"Subtype": "Widget", "T": "sealed", "V": "Yes"},
+        {"Subtype": "Widget", "T": "checks"},
         {"Subtype": "FreeText", "Contents": "Every 900 hours."},
     ):
         typed = {"Subtype": NameObject(f"/{keys.pop('Subtype')}")}
         typed |= {key: TextStringObject(value) for key, value in keys.items()}
+        if keys.get("T") == "checks":
+            typed["V"] = ArrayObject([TextStringObject("leak"), TextStringObject("noise")])
         field = DictionaryObject({NameObject(f"/{key}"): value for key, value in typed.items()})
         annotations = writer.pages[0].setdefault(NameObject("/Annots"), ArrayObject())
         annotations.append(writer._add_object(field))
     content = io.BytesIO()
     writer.write(content)
     text = formats.pdf(content.getvalue()).text
-    assert text.endswith("serial: KX-4471\n\nsealed: Yes\n\nEvery 900 hours.")
+    assert text.endswith(
+        "serial: KX-4471\n\nsealed: Yes\n\nchecks: leak, noise\n\nEvery 900 hours."
+    )
 
 
 def pypdf_text(mode):

@@ -14,6 +14,7 @@ from copy import deepcopy
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import chain, pairwise, product
+from pathlib import Path
 from typing import Any, cast
 
 from ragauge.config.protocols import SEARCH_LEVELS, LoadSettings
@@ -23,6 +24,7 @@ from ragauge.engines.batching import BatchScheduler, EngineProxy, Task, max_batc
 from ragauge.engines.lm import LM
 from ragauge.engines.protocol import SpanEngine
 from ragauge.engines.store import MemoryStore
+from ragauge.io.files import write_file
 from ragauge.io.progress import bar
 from ragauge.measure import timing
 from ragauge.measure.protocols import arrivals, stream
@@ -68,13 +70,17 @@ SIMULATED = "simulated: random words; lengths and the blocks that requests share
 
 
 def measure_load(
-    variants: Mapping[str, Method], bench: Bench, settings: LoadSettings, *, seed: int = 0
+    variants: Mapping[str, Method],
+    bench: Bench,
+    settings: LoadSettings,
+    finished: Path,
+    seed: int = 0,
 ) -> LoadTimes:
     """The load protocol, one variant after another; those that the model cannot run are left out
     with the reason.
 
-    With the same `seed`, arrivals are the same for all variants at a level. Raises UserError: a
-    response that the context cuts short.
+    With the same `seed`, arrivals are the same for all variants at a level. `finished`: of
+    `measure_levels`. Raises UserError: a response that the context cuts short.
     """
     able, unsupported = timing.supported(variants, bench.lm)
     longest = max(prompt.total_tokens for prompt in bench.prompts) + max(
@@ -102,7 +108,7 @@ def measure_load(
             rows = [row.model_copy(update=server.found[row.prompt]) for row in rows]
         return level_times(level, rows, seen, settings, seed, variant=name, batch=server.size)
 
-    measured = measure_levels(able, bench.dataset, bench.trace, settings, measure)
+    measured = measure_levels(able, bench.dataset, bench.trace, settings, measure, finished)
     bench.lm.documents = None  # the store of a replay
     protocol: dict[str, Any] = {
         **settings.model_dump(exclude={"methods"}),
@@ -130,9 +136,13 @@ def measure_levels(
     trace: Sequence[TraceEntry],
     settings: LoadSettings,
     measure: Callable[[str, Level], LoadLevel],
+    finished: Path,
 ) -> list[LoadLevel]:
     """Measure one variant after another at the levels of the settings; or search the highest loads
     of all of them, a level of each in turn, so that a machine's slower hours are everybody's.
+
+    `finished`: a folder with a file of each measured level, which an interrupted run leaves: the
+    same settings have the same levels in the same order.
     """
     levels = levels_of(settings, trace)
     measured = list[LoadLevel]()
@@ -143,7 +153,10 @@ def measure_levels(
 
         def measure_next(name: str, level: Level) -> None:
             progress.set_postfix_str(f"{name}, {level.name}")
-            measured.append(measure(name, level))
+            path = finished / f"{len(measured)}.json"
+            if not path.is_file():
+                write_file(path, measure(name, level).model_dump_json(exclude_unset=True).encode())
+            measured.append(LoadLevel.model_validate_json(path.read_bytes()))
             progress.update()
 
         while pending and settings.find:

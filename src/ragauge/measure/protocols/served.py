@@ -18,6 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar, cast
 
@@ -412,7 +413,11 @@ def latency_table(times: LatencyTimes) -> str:
 
 
 def measure_load(
-    variants: Mapping[str, Method], bench: ServedBench, settings: LoadSettings, seed: int = 0
+    variants: Mapping[str, Method],
+    bench: ServedBench,
+    settings: LoadSettings,
+    finished: Path,
+    seed: int = 0,
 ) -> LoadTimes:
     """The load protocol, as `load.measure_load` has it; the server batches requests as it likes. A
     request that failed has its `failure` in place of times.
@@ -439,7 +444,7 @@ def measure_load(
             times = bench.watched(settings, cache, work)
         return load.level_times(level, *times, settings, seed, variant=name, batch=None)
 
-    measured = load.measure_levels(able, bench.dataset, bench.trace, settings, measure)
+    measured = load.measure_levels(able, bench.dataset, bench.trace, settings, measure, finished)
     state = CACHED_STATES[settings.server_cache]
     result = bench.result(settings, seed, unsupported, counted=load.COUNTED, state=state, **more)
     return LoadTimes(**result, levels=measured)

@@ -51,9 +51,9 @@ PROTOCOL = ("total_s", "first_token_s")
 
 NOTICED = 1.2  # the least ratio of two waits that people notice (Seow, 2008: the 20% rule)
 RULE = (
-    "the best quality and all that is statistically tied with it; of these the shortest wait and "
-    f"all less than {NOTICED - 1:.0%} longer, or longer by chance, paired by question; of these "
-    "the best quality, then the fewest tokens read"
+    "of the best variant and those statistically tied with it, the fastest; of those less than "
+    f"{NOTICED - 1:.0%} slower, or slower only by chance, the best, then the one that reads fewest "
+    "tokens"
 )
 
 Numbers = dict[str, Any]

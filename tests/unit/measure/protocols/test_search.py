@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -53,7 +54,8 @@ def searched(servers, settings):
         levels.append((name, level, servers[name].measure(name, level, settings)))
         return levels[-1][2]
 
-    measured = load.measure_levels(servers, "d", (), settings, measure)
+    with TemporaryDirectory() as folder:
+        measured = load.measure_levels(servers, "d", (), settings, measure, Path(folder))
     return by_arrivals(measured, settings), levels
 
 
@@ -149,7 +151,7 @@ def test_a_short_level_does_not_hide_that_the_queue_grows():
     assert max(len(times.requests) for _, _, times in levels) > 1000
 
 
-def test_refused_times_end_a_search():
+def test_refused_times_end_a_search(tmp_path):
     settings = settings_of()
     served = arrivals.TimedRequest(arrivals.ScheduledRequest(0, 0, 0.0), 0.0, 0.1, 0.2, 2)
 
@@ -158,10 +160,33 @@ def test_refused_times_end_a_search():
         rows = [arrivals.times(served)] * 60
         return load.level_times(level, rows, seen, settings, 0, variant=name)
 
-    found = by_arrivals(load.measure_levels(["a", "b"], "d", (), settings, measure), settings)
+    levels = load.measure_levels(["a", "b"], "d", (), settings, measure, tmp_path)
+    found = by_arrivals(levels, settings)
     assert {variant for variant, _ in found} == {"b"}
     assert found["b", "clients"].met == 1024
     assert found["b", "clients"].missed is None
+
+
+@pytest.mark.parametrize("killed_after", [0, 1, 6])
+def test_an_interrupted_search_goes_on_behind_its_levels(killed_after, tmp_path):
+    servers = {"a": Server(lambda draw: 0.1), "b": Server(lambda draw: draw.expovariate(4.0), 3)}
+    settings = settings_of()
+    calls = []
+
+    def measure(name, level):
+        if len(calls) == killed_after:
+            calls.append(None)
+            raise KeyboardInterrupt
+        calls.append((name, level))
+        return servers[name].measure(name, level, settings)
+
+    with pytest.raises(KeyboardInterrupt):
+        load.measure_levels(servers, "d", (), settings, measure, tmp_path)
+    resumed = load.measure_levels(servers, "d", (), settings, measure, tmp_path)
+    found, levels = searched(servers, settings)
+    assert by_arrivals(resumed, settings) == found
+    calls.remove(None)
+    assert calls == [(name, level) for name, level, _ in levels], "each level once"
 
 
 @pytest.mark.parametrize(
@@ -267,6 +292,42 @@ def test_turns_have_what_was_asked_and_known_before(questions, tmp_path, monkeyp
     assert second.index(asked[0]) < second.index(examples[0]["answers"][0], second.index(asked[0]))
     assert second.index(asked[0]) < second.index(asked[1])
     assert main(["load", *questions, "--clients=1", "--turns=99", f"--out={tmp_path}/y"]) == 2
+
+
+def test_levels_outlive_an_interruption_but_not_another_setting(questions, tmp_path, monkeypatch):
+    """What is interrupted goes on; with another setting all levels are measured."""
+    out = tmp_path / "x.json"
+    levels = ["--warmup=0", "--requests=2", "--new-tokens=2", f"--out={out}"]
+    levels += ["--clients=1,1,2"]
+    times = load.level_times
+    seen = []
+
+    def counted(level, *args, **facts):
+        if len(seen) == 2:
+            seen.clear()
+            raise KeyboardInterrupt
+        seen.append(level.clients)
+        return times(level, *args, **facts)
+
+    monkeypatch.setattr(load, "level_times", counted)
+    with served([sse(chunk(content="a"), chunk("length", content="b"))]) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        assert main(["load", *questions, *levels]) != 0
+        assert not out.exists()
+        monkeypatch.setattr(load, "level_times", times)
+        del server.requests[:]
+        assert main(["load", *questions, *levels, "--thinking-s=0.001"]) == 0
+        everything = len(server.requests)
+        assert len(json.loads(out.read_text())["levels"]) == 3
+        assert [*tmp_path.glob("*.levels")] == []
+        monkeypatch.setattr(load, "level_times", counted)
+        assert main(["load", *questions, *levels]) != 0
+        monkeypatch.setattr(load, "level_times", times)
+        del server.requests[:]
+        assert main(["load", *questions, *levels]) == 0
+    assert 0 < len(server.requests) < everything / 2
+    assert [level["clients"] for level in json.loads(out.read_text())["levels"]] == [1, 1, 2]
+    assert [*tmp_path.glob("*.levels")] == []
 
 
 def test_a_level_of_nothing_but_warmup_has_no_summary():
