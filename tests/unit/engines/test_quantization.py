@@ -187,4 +187,6 @@ def test_entries_of_other_bits_are_not_found_and_have_the_bytes_of_their_codes(k
     [entry] = memory._entries.values()
     n = len(IDS)
     codes = 2 * n * 2 * 2 * 8 * STORED_BITS[kv] // 8
+    assert entry.tensors["k.scale"].shape == (2 * 2, 1, 1, 8)
+    assert entry.tensors["v.scale"].shape == (2 * 2, n, 1, 1)
     assert entry.bytes == codes + 4 * (2 * 2 * 8 + 2 * 2 * n) + 4 * n

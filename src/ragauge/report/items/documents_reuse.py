@@ -1,11 +1,11 @@
 """Documents' keys and values on disk: costs and savings.
 
 What this shows: for each variant that reads documents before the question, the seconds of
-computing, writing and reading them and of the rest of the answer (medians of the latency protocol);
-the mean latency when 0 to 100% of the questions find their documents on disk; how often documents
-must be used again until storing them has paid; and from how many questions, and from which hit
-rate, the total time is below naive's. Stored documents equal computed ones bit for bit, so quality
-is the same at every hit rate.
+computing, writing and reading them and of the rest of the answer (medians of the latency protocol),
+and the bytes of a prompt's documents there; the mean latency when 0 to 100% of the questions find
+their documents on disk; how often documents must be used again until storing them has paid; and
+from how many questions, and from which hit rate, the total time is below naive's. Stored documents
+equal computed ones bit for bit, so quality is the same at every hit rate.
 
 Limits: Table 7 has documents that stay in memory; the price of the disk is not counted. Reading was
 timed from the disk of the result's folder with a cold system cache; another disk gives other
@@ -93,7 +93,9 @@ def _protocol(runs: Runs, latency: LatencyTimes) -> Iterator[Cell]:
                 for quantity in ("computing_s", "saving_s", "loading_s")
             }
             answer = Timed(question_s.online_s, n=len(online), note=timing.described(latency))
-            yield from row_cells(keys, measures | {"online_s": answer})
+            stored = statistics.median(trial.bytes for trial in trials)
+            size = Timed(stored, n=n, note=note)
+            yield from row_cells(keys, measures | {"online_s": answer, "stored_bytes": size})
             yield from _variant(runs, keys, question_s, naive_s, n)
 
 

@@ -90,6 +90,7 @@ def test_the_item_has_latency_over_hit_rates_and_what_breaks_even(results):
         "loading_s": 0.5,
         "online_s": 1.0,
     }
+    assert found["stored_bytes"] == 9
     assert found["break_even_reuses"] == 1
     assert found["break_even_questions"] == 4
     assert found["break_even_hit_rate"] == pytest.approx(0.7)
