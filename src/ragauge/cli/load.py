@@ -14,13 +14,12 @@ from ragauge.config.protocols import LoadSettings
 OTHER_SPELLINGS = {
     "--target-first-token": "target_first_token_s",
     "--target-per-token": "target_per_token_s",
-    "--documents": "documents",
 }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _timing.add_measured(parser, LoadSettings, {"methods", "dataset", "models", "threads"})
-    # short spellings, and that of earlier versions, whose successor the settings name
+    # short spellings
     for option, key in OTHER_SPELLINGS.items():
         parser.add_argument(option, dest=key, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
@@ -32,8 +31,6 @@ def run(args: argparse.Namespace) -> None:
     from ragauge.measure.protocols import load, served
 
     def levels(stated: dict[str, Any]) -> dict[str, Any]:
-        if "documents" in args:
-            stated["documents"] = args.documents
         none: dict[str, Any] = {"rates": [], "clients": [], "speeds": [], "find": False}
         return {**none, **stated} if stated.keys() & none.keys() else stated
 

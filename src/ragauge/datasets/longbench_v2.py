@@ -28,6 +28,7 @@ class LongBenchV2(LongBench):
     questions = 503
     archive = ("LongBench-v2", 0.47)
     hub = {"path": "THUDM/LongBench-v2", "split": "train"}
+    several_lines: bool = True  # an answer may go on after a line end, as in the official code
     difficulty: Literal["easy", "hard"] | None = None
     length: Literal["short", "medium", "long"] | None = None
 

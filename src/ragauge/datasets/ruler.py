@@ -33,6 +33,8 @@ class Ruler(RulerDataset):
     preamble = ""  # each task has its own
     metrics = ("string_match_all", "kept_gold_recall")
     questions = 500
+    # whether an answer may go on after a line end; None: if it is a list, which many models write so
+    several_lines: bool | None = None
     task: Literal[
         "needle_single",
         "needle_multikey",
@@ -56,6 +58,8 @@ class Ruler(RulerDataset):
         return self.facts.get("max_new_tokens", 128)
 
     def __post_init__(self) -> None:
+        if self.several_lines is None:
+            object.__setattr__(self, "several_lines", " " in self.facts["answers"])
         least = len(self.facts["gold"])
         most = self.tokens // self.facts["other_tokens"]
         if not least <= self.documents <= most:

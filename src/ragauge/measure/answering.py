@@ -56,7 +56,8 @@ def ask(
             served=_served(engine) if prompt else None,
         )
     text = engine.tokenizer.decode(answer.ids, skip_special_tokens=True)
-    text_of_prediction = text.lstrip() if limits(specification).skip_blanks else text
+    ends = limits(specification)
+    prediction = text.lstrip() if ends.skip_blanks else text
     tokens = _token_counts(prompt)
     evidence = None
     if answer.evidence is not None:
@@ -81,7 +82,7 @@ def ask(
         truncated=prompt.truncated if answer.truncated is None else answer.truncated,
         text=text,
         cut=engine.cut,
-        prediction=text_of_prediction.split("\n")[0],
+        prediction=prediction.split("\n")[0] if ends.stop else prediction,
         trace=[call.to_json() for call in trace],
         cache_bytes=engine.peak_cache_bytes,
         offline_s=seconds(c for c in trace if c.offline),

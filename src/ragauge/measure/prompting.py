@@ -13,14 +13,15 @@ from ragauge.methods.prompts import Prompt, PromptStyle, Source, build_prompt
 def limits(specification: AnswerSpecification) -> Limits:
     """The limits of a response. In a chat, which a model ends by a mark, line ends before its text
     end nothing: an instruct model that is unsure of its turn writes the marks of further turns
-    first, each with a line end.
+    first, each with a line end. Nor do they under the data set's option `several_lines`.
     """
     most = (
         Limits.max_new_tokens
         if specification.max_new_tokens is None
         else specification.max_new_tokens
     )
-    return Limits(most, skip_blanks=specification.template == "chat")
+    stop = () if specification.dataset_options.get("several_lines") else Limits.stop
+    return Limits(most, stop, skip_blanks=specification.template == "chat")
 
 
 def prompt_of(

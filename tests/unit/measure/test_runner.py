@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import cast
 
 import pytest
@@ -17,6 +17,7 @@ from tokenizers.pre_tokenizers import Split
 from ragauge.cli._main import main
 from ragauge.config.model import ModelEntry
 from ragauge.cost.trace import Call, online, seconds
+from ragauge.datasets.base import loader
 from ragauge.engines.lm import LM
 from ragauge.engines.loading import load_lm
 from ragauge.errors import UserError
@@ -132,6 +133,26 @@ def test_an_answer_in_a_chat_is_the_first_line_with_text(
     stated = setting_of(model, data, "naive").model_copy(update={"template": template})
     record = answering.ask(lm, making.make("naive"), examples_of(data)[0], stated)
     assert record.prediction == prediction
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "is_whole"),
+    [
+        ("ruler", {"task": "needle_multivalue"}, True),
+        ("ruler", {"task": "common_words", "several_lines": False}, False),
+        ("ruler", {"task": "needle_single"}, False),
+        ("longbench_v2", {}, True),
+        ("nq_open", {}, False),
+    ],
+)
+def test_a_list_is_answered_in_several_lines(name, options, is_whole, model, data, lm, monkeypatch):
+    """The engine generates beyond a line end, and all of the text is the prediction."""
+    monkeypatch.setattr(type(lm.tokenizer), "decode", lambda *_, **__: "are:\n1. one\n2. two")
+    dataset = {"dataset": name, "dataset_options": asdict(loader.make(name, **options))}
+    stated = setting_of(model, data, "naive").model_copy(update=dataset)
+    record = answering.ask(lm, making.make("naive"), examples_of(data)[0], stated)
+    assert record.prediction == ("are:\n1. one\n2. two" if is_whole else "are:")
+    assert (record.tokens["generated"] > 1) == is_whole
 
 
 def test_a_record_counts_quoted_control_tokens(model, data, lm):

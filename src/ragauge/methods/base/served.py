@@ -9,7 +9,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import numpy as np
 from pydantic import AliasChoices, BaseModel, Field
@@ -27,7 +26,9 @@ BATCH = 32  # texts of a request: the most that TEI takes, unless it is told oth
 
 class _Entry(BaseModel):
     index: int
-    values: Any = Field(validation_alias=AliasChoices("embedding", "relevance_score", "score"))
+    values: float | list[float] = Field(
+        validation_alias=AliasChoices("embedding", "relevance_score", "score")
+    )
 
 
 class _Reply(BaseModel):
