@@ -20,8 +20,8 @@ WRITER = "RAGAUGE_WRITER"  # begins the variables of the endpoint that writes qu
 JUDGE = "RAGAUGE_JUDGE"
 # option -> the kind of its asset, and the sources that are not here
 SOURCES = {
-    "encoder": ("encoder", SERVED),
-    "reranker": ("cross-encoder", SERVED),
+    "encoder": ("encoder", f"{SERVED}."),
+    "reranker": ("cross-encoder", f"{SERVED}."),
     "model": ("model", SERVED),
     "writer": ("model", f"{ENDPOINT}$"),
     "judge": ("model", f"{ENDPOINT}$"),

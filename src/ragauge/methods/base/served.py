@@ -9,6 +9,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 from pydantic import AliasChoices, BaseModel, Field
@@ -26,9 +27,7 @@ BATCH = 32  # texts of a request: the most that TEI takes, unless it is told oth
 
 class _Entry(BaseModel):
     index: int
-    values: float | list[float] = Field(
-        validation_alias=AliasChoices("embedding", "relevance_score", "score")
-    )
+    values: Any = Field(validation_alias=AliasChoices("embedding", "relevance_score", "score"))
 
 
 class _Reply(BaseModel):
@@ -88,7 +87,7 @@ def _read(reply: Reply, count: int) -> np.ndarray:
         content = b'{"results": %s}' % content
     entries = sorted(_Reply.model_validate_json(content).entries, key=lambda entry: entry.index)
     if [entry.index for entry in entries] != [*range(count)]:
-        raise ValueError(f"{len(entries)} entries in the reply, not one for each of {count} texts")
+        raise ValueError(f"{len(entries)} entries in the reply, not one for each of {count}")
     array = np.array([entry.values for entry in entries], np.float32).reshape(count, -1)
     if not np.isfinite(array).all():
         raise ValueError("a number in the reply is not finite")

@@ -108,6 +108,7 @@ def test_a_reply_that_is_not_a_score_for_each_document_is_refused(case):
         pytest.raises(UserError, match=words) as raised,
     ):
         server(endpoint.url).scores("?", ["a", "b"])
+    assert all("documents" in request["body"] for request in endpoint.requests), "no TEI server"
     assert endpoint.url in str(raised.value)
     assert "model m" in str(raised.value)
 
