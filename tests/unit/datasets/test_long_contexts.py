@@ -90,9 +90,13 @@ def test_longbench_v2_by_difficulty_and_length(tmp_path, options, numbers):
     path = write(tmp_path / "d.jsonl", [choice_record(number) for number in range(12)])
     found = loader.load("longbench_v2", data=path, **options)
     assert [example.key for example in found] == [f"id{number}" for number in numbers]
-    path = write(tmp_path / "d.jsonl", [choice_record(0, length=3, difficulty=3)])
-    with pytest.raises(UserError, match=r"d.jsonl:1: field '(difficulty|length)' must be"):
-        loader.load("longbench_v2", data=path, **options)
+    array = tmp_path / "data.json"  # the official file
+    array.write_text(json.dumps([choice_record(number) for number in range(12)], indent=1))
+    assert loader.load("longbench_v2", data=array, **options) == found
+    for wrong in (3, "Hard"):
+        path = write(tmp_path / "d.jsonl", [choice_record(0, length=wrong, difficulty=wrong)])
+        with pytest.raises(UserError, match=r"d.jsonl:1: field '(difficulty|length)' must be"):
+            loader.load("longbench_v2", data=path, **options)
 
 
 def extracted(response):

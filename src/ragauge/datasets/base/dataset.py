@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ragauge.errors import UserError
 from ragauge.io.files import write_file
-from ragauge.io.jsonl import field, objects, read_jsonl, strings
+from ragauge.io.jsonl import field, objects, read_records, strings
 from ragauge.io.redaction import redacted
 from ragauge.metrics.base import wordless
 from ragauge.options import PositiveInt
@@ -193,8 +193,7 @@ class Dataset(ABC):
 
     def examples(self, path: Path) -> Iterator[tuple[str, Example]]:
         """Yield the examples of a file in the official format, each with its place: "file:line"."""
-        for number, record in read_jsonl(path):
-            place = f"{path}:{number}"
+        for place, record in read_records(path):
             if self.includes(record, place):
                 yield place, self.parse(record, place)
 
