@@ -290,6 +290,7 @@ class Stream(Watched):
     probes: int = 2
     missed_s: float | None = None  # first token with no document in the store, and with all
     found_s: float | None = None
+    stored_bytes: int | None = None  # after the last request
     failed: int = 0
     summary: RequestSummary = RequestSummary()
     requests: list[RequestTimes] = []

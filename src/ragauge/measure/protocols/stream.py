@@ -150,6 +150,7 @@ class _Stream:
     folder: Path
     # between requests, off the clock
     after_request: Callable[[], object] = field(default=lambda: None)
+    stored_bytes: int | None = None  # at the end of the last use of the store
 
     def run(self, seed: int) -> Stream:
         self._answer(fresh(self.method, self.settings.store_gb), 0)  # warm up, without a store
@@ -172,7 +173,7 @@ class _Stream:
             ]
 
         rows, seen = timing.watched(self.lm, self.settings.allow_load, answer_all)
-        return stream_times(self.name, pairs, rows, seen, seed)
+        return stream_times(self.name, pairs, rows, seen, seed, self.stored_bytes)
 
     def _answer(self, method: Method, index: int) -> tuple[TimedRequest, dict[str, Any]]:
         """Answer a request; its times, and what was found of its documents' tokens."""
@@ -202,12 +203,14 @@ class _Stream:
         size = int(self.settings.store_gb * 1e9)
         try:
             if self.settings.store == "memory":
-                self.lm.documents = MemoryStore("stream", size)
+                self.lm.documents = store = MemoryStore("stream", size)
                 yield
+                self.stored_bytes = store.bytes or None
                 return
             with storing_documents(self.lm, self.folder, size) as stored_in:
                 self.after_request = lambda: drop_page_cache(stored_in)
                 yield
+                self.stored_bytes = sum(path.stat().st_size for path in stored_in.iterdir()) or None
         finally:
             self.lm.documents = None
             self.after_request = lambda: None
@@ -219,12 +222,14 @@ def stream_times(
     rows: list[RequestTimes],
     seen: Watched,
     seed: int,
+    stored_bytes: int | None = None,
 ) -> Stream:
     """The times of a variant's stream.
 
     Args:
         pairs: requests with nothing stored, and the same again.
         rows: the times of the stream's requests.
+        stored_bytes: in the store after the last one; None: nothing, or not known.
     """
     probes = [pair for pair in pairs if not any(request.failure for request in pair)]
     answered = [row for row in rows if not row.failure]
@@ -236,6 +241,7 @@ def stream_times(
         probes=len(probes),
         missed_s=_median_wait(missed for missed, _ in probes),
         found_s=_median_wait(found for _, found in probes),
+        stored_bytes=stored_bytes,
         failed=len(rows) - len(answered),
         summary=summarise(answered, seed) if is_shown else RequestSummary(),
         requests=rows,

@@ -44,6 +44,8 @@ def test_documents_that_came_before_are_found(store, material, tmp_path):
     assert [one["variant"] for one in result["streams"]] == names.split(",")
     naive, reuse, _, tree, ranker = result["streams"]
     assert naive["hit_rate"] is None
+    preamble = max(one["stored_bytes"] or 0 for one in (naive, tree))  # the tree has its own store
+    assert reuse["stored_bytes"] > 2 * preamble
     # a store begins empty
     assert reuse["requests"][0]["found"] == tree["requests"][0]["found"] == 0
     # the best document: no other is read apart

@@ -4,10 +4,10 @@ What this shows: for each method on the same requests (`ragauge stream`: documen
 corpus by Zipf's law, a store of a given size that drops the least recently used; or the cache of a
 server), the hit rate as the share of the documents' tokens found (of the prompt's, on a server);
 the median and 95th percentile of the time to first token, with intervals of a block bootstrap;
-questions answered a second; and how often the documents of a request must recur until their
-preparation has paid against the plain prompt. Reading from disk is timed with a cold cache. The
-curve is the mean first token of a request over the number of recurrences, with nothing stored at
-first and everything afterwards.
+questions answered a second; the bytes in the store after the last request; and how often the
+documents of a request must recur until their preparation has paid against the plain prompt. Reading
+from disk is timed with a cold cache. The curve is the mean first token of a request over the number
+of recurrences, with nothing stored at first and everything afterwards.
 
 Limits: no quality, since documents are drawn and not retrieved, and no price of the store. A method
 whose documents depend on each other, by position or context, finds them again only together.
@@ -90,6 +90,8 @@ def _stream(
     shares = pooled(*zip(*((r.found, r.found_of) for r in known), strict=True)) if known else []
     nothing = "nothing is stored, or the server does not say"
     yield "hit_rate", mean(shares, runs.seed, nothing=nothing, limits=SHARE)
+    if shares and stream.stored_bytes:
+        yield "stored_bytes", measured(stream.stored_bytes)
     if shares and stream.missed_s and stream.found_s:
         note = f"of {style.counted(stream.probes, 'probe')}"
         probed = Measure(n=stream.probes, note=note, source=CellSource.LATENCY)
