@@ -32,6 +32,7 @@ LEFT_OUT = {  # elements that are hidden, deleted or second forms of what is rea
     " or contains(concat(@style, ';'), ';font-size:0;') or self::dialog and not(@open)]",
     "deleted text": "//del | //s | //strike | //*[contains(@style, 'line-through')]",
     "readings of characters": "//ruby//rt",
+    "text of drawings": "//svg//text",
     "drawings of formulas": "//*[@class='katex-html']",
     "second marks of notes": "//*[@class='ltx_note_content']/*[contains(@class, 'mark') or contains(@class, 'tag')]",
 }

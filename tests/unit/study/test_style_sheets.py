@@ -70,6 +70,11 @@ def test_lists_are_numbered_as_their_class_says():
     assert page.text == "a. x\n\nb. y\n\nI. z"
 
 
+def test_the_text_of_drawings_is_counted():
+    page = read("<p>12 bar</p><svg><title>Arrow</title><text x=1>88 bar</text></svg>")
+    assert (page.text, page.omissions) == ("12 bar", "text of drawings (5 characters)")
+
+
 def test_what_a_style_sheet_hides_is_counted():
     page = read("<p>Old 99 <span class='a'>was 88</span></p>", ".a{display:none}")
     assert "hidden text (5 characters)" in page.omissions
