@@ -32,7 +32,6 @@ LEFT_OUT = {  # elements that are hidden, deleted or second forms of what is rea
     " or contains(concat(@style, ';'), ';font-size:0;') or self::dialog and not(@open)]",
     "deleted text": "//del | //s | //strike | //*[contains(@style, 'line-through')]",
     "readings of characters": "//ruby//rt",
-    "text of drawings": "//svg//text",
     "drawings of formulas": "//*[@class='katex-html']",
     "second marks of notes": "//*[@class='ltx_note_content']/*[contains(@class, 'mark') or contains(@class, 'tag')]",
 }
@@ -107,6 +106,8 @@ def repair(tree: Element) -> Counter[str]:
             if element.getparent() is not None and element.tag != "body":
                 left_out[kind] += text_size(element)
                 element.drop_tree()
+    drawn = "".join(tree.xpath("//svg//text//text()"))
+    left_out["text of drawings"] += len("".join(drawn.split()))
     for text in tree.xpath(UNSEEN):
         left_out["hidden text"] += len("".join(text.split()))
         setattr(text.getparent(), "tail" if text.is_tail else "text", " ")
