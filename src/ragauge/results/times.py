@@ -398,7 +398,8 @@ class LatencyTimes(TimesFile, Watched):
     def at_answer_length(self) -> "LatencyTimes":
         """The times of the response length that stands next to the answers' quality."""
         lengths = {times.protocol.new_tokens: times for times in self.other_lengths}
-        return lengths.get(self.protocol.answer_tokens or UNKNOWN, self)
+        chosen = lengths.get(self.protocol.answer_tokens or UNKNOWN, self)
+        return chosen.model_copy(update={"model": self.model, "dataset": self.dataset})
 
     @property
     def device(self) -> str:

@@ -163,7 +163,8 @@ def described(latency: LatencyTimes, trials: str = "", state: State | None = Non
     precision, machine, and what was read before the question.
     """
     protocol = latency.protocol
-    answers = f"{protocol.trials} trials, {protocol.new_tokens} generated tokens"
+    several = "" if protocol.trials == 1 else "s"
+    answers = f"{protocol.trials} trial{several}, {protocol.new_tokens} generated tokens"
     return join(
         f"medians of {trials or answers}",
         f"{precision(protocol)} on {place(latency)}",

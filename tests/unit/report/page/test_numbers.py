@@ -11,6 +11,7 @@ from ragauge.config import loading
 from ragauge.cost.trace import Call
 from ragauge.report.page import numbers
 from ragauge.results.runs import Runs
+from ragauge.results.times import LatencyTimes
 from synthetic_run import MODEL, write_latency, write_load, write_states, write_variant
 
 METHODS = {
@@ -287,6 +288,8 @@ def test_times_of_the_protocol_are_those_of_the_answers_length(tmp_path):
         row["total_s"] += 3.0
     short["protocol"]["answer_tokens"] = 25
     path.write_text(json.dumps({**short, "other_lengths": [long]}))
+    times = LatencyTimes.read(path).at_answer_length
+    assert (times.dataset, times.model) == ("nq_open", MODEL)
     path.parent.rename(tmp_path / "latency" / "study")
     rows = rows_of(group_of(tmp_path))
     assert numbers.wait(rows["naive"], "total_s", "documents") == 11.0
