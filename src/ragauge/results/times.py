@@ -224,19 +224,15 @@ class GpuState(TimesModel):
 
     looks: int
     other_processes: int
-    sm_mhz: list[float] | None
-    max_sm_mhz: float | None
-    temperature_c: list[float] | None
     slowed: dict[str, int]
 
 
 class ServerView(TimesModel):
-    """A server's own view of the requests: its cache, clock and metrics."""
+    """A server's own view of the requests: its cache and its clock."""
 
     cached_share: float | None = None
     first_token_s: float | None = None
     per_token_s: float | None = None
-    metrics: dict[str, float] = {}
 
 
 class Watched(TimesModel):
