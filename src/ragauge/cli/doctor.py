@@ -19,9 +19,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="measure how fast this machine reads and writes tokens",
     )
-    parser.add_argument(
-        "--model", metavar="NAME", help="show what is read of a model, and what is refused and why"
-    )
     options.add_questions(parser, required=False)
     options.add_set(parser, "an option of the data set, KEY=VALUE")
     (_, machine), (_, kernels) = options.add_steps(parser, STEPS, required=False)
@@ -38,14 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from ragauge.measure.installation import HealthCheck, findings
-    from ragauge.measure.model_findings import model_findings
 
     if args.dataset is None and (args.config or args.data or args.set):
         raise UserError("--config, --data, --set: only valid with --dataset")
-    facts = [
-        *(_dataset_findings(args) if args.dataset else ()),
-        *(model_findings(args.model, "--model") if args.model else ()),
-    ]
+    facts = _dataset_findings(args) if args.dataset else ()
     shown = [HealthCheck(*fact) for fact in facts] or list(findings(args.measure))
     width = max(12, *(len(one.topic) for one in shown))
     lines = [
