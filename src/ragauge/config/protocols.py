@@ -139,11 +139,7 @@ class LoadSettings(TimedSettings):
     duration_s: Positive | None = Field(
         None, description="seconds for which requests are sent; default: `requests`, however long"
     )
-    warmup: Annotated[int, Field(ge=0)] | Literal["steady"] = Field(
-        5,
-        description="warm-up requests before them, which are not counted; steady: the first of them, until the time "
-        "of an answer is steady",
-    )
+    warmup: int = Field(5, ge=0, description="warm-up requests before them, which are not counted")
     ramp_s: Seconds = Field(
         0.0, description="seconds in which the load rises to each rate or number of clients"
     )
@@ -187,7 +183,7 @@ class LoadSettings(TimedSettings):
     @property
     def requests_of_level(self) -> int:
         """Requests of a level without a duration, those of a counted warm-up included."""
-        return self.requests + (0 if self.warmup == "steady" else self.warmup)
+        return self.requests + self.warmup
 
     @property
     def targets(self) -> dict[str, float | None]:

@@ -267,7 +267,7 @@ class LoadLevel(Watched):
     rate: float | None = None
     clients: int | None = None
     speed: float | None = None
-    remarks: list[str] = []  # on the level: why it ended early, or was not steady
+    remarks: list[str] = []  # on the level: why it ended early, or has no summary
     summary: RequestSummary = RequestSummary()
     requests: list[RequestTimes] = []
 

@@ -10,14 +10,13 @@ are admitted.
 
 import math
 import random
-import statistics
 import time
 from bisect import insort
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -31,7 +30,6 @@ from ragauge.results.times import (
 PERCENTILES = (50, 95, 99)
 RESAMPLES = 1000
 TIMES = ("first_token_s", "per_token_s", "total_s", "queued_s")
-BATCH = 5  # successive requests of which the steady part knows the mean alone
 
 
 @dataclass(frozen=True)
@@ -221,17 +219,13 @@ def _beginnings(level: Level, start: float, limit: float, end: float, seed: int)
     return moments
 
 
-def rows(
-    served: Sequence[TimedRequest], warmup: int | Literal["steady"], ramp_s: float = 0.0
-) -> list[RequestTimes]:
+def rows(served: Sequence[TimedRequest], warmup: int, ramp_s: float = 0.0) -> list[RequestTimes]:
     """The times of each request, in the order of arrival. Those during the ramp are of the warm-up,
-    and so are `warmup` further ones, or those before the steady part.
+    and so are `warmup` further ones.
     """
     begin = min(timed.request.arrival_s for timed in served)
     ordered = sorted(served, key=lambda timed: timed.request.number)
     ramp = sum(timed.request.arrival_s < begin + ramp_s for timed in served)
-    if warmup == "steady":
-        warmup = steady_from([one.end_s - one.request.arrival_s for one in ordered[ramp:]])
     return [times(timed, begin, ramp + warmup) for timed in ordered]
 
 
@@ -316,19 +310,6 @@ def is_good(request: RequestTimes, targets: Mapping[str, float | None]) -> bool:
     return request.total_s is not None and all(
         limit is None or (getattr(request, key) or 0.0) <= limit for key, limit in targets.items()
     )
-
-
-def steady_from(seconds: Sequence[float]) -> int:
-    """The number of first values to leave out so that the mean of the others is the most precise.
-
-    MSER-5 (White, 1997): of the means of 5 successive values, the first are left out whose absence
-    gives the rest the least squared standard error. Half of the values where it would be more, so
-    that no steady part was reached.
-    """
-    means = [statistics.fmean(seconds[i : i + BATCH]) for i in range(0, len(seconds), BATCH)]
-    kept = range(max(1, len(means) - BATCH))
-    errors = [statistics.pvariance(means[i:]) / (len(means) - i) for i in kept]
-    return min(errors.index(min(errors)) * BATCH, len(seconds) // 2)
 
 
 def steady_window(

@@ -63,9 +63,6 @@ COLUMNS = "variant,arrivals,first token p50,p95,p99 s,token p95 s,questions/s,st
 COUNTED = "first_token_s and total_s count from a request's arrival, its time in the queue included"
 CACHE_STATE = "what was read before the question is in memory when a request arrives"
 REPLAYED = "a level begins with nothing cached; what a request reads of its documents is there for later ones"
-NOT_STEADY = (
-    "the time of an answer did not become steady: half of the requests count as the warm-up"
-)
 SIMULATED = "simulated: random words; lengths and the blocks that requests share are the trace's"
 
 
@@ -231,8 +228,6 @@ def level_times(
     count = requests_of(level, settings)
     if settings.find and sent < count:
         notes.append(f"over-saturated: ended after {sent} of {count} requests")
-    if settings.warmup == "steady" and 2 * sum(not row.warmup for row in rows) <= sent + 1:
-        notes.append(NOT_STEADY)
     clients = level.clients or int(bool(level.rate))
     summary = RequestSummary()
     if all(row.warmup for row in rows):

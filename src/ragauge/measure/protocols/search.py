@@ -58,8 +58,7 @@ def over_saturation(settings: LoadSettings, level: Level) -> Watch:
     than may miss of all that it has; those of a warm-up may. Requests under way are still answered.
     """
     requests = requests_of(level, settings)
-    warmup = requests // 2 if settings.warmup == "steady" else settings.warmup
-    may_miss = warmup + (1 - settings.attainment) * (requests - warmup)
+    may_miss = settings.warmup + (1 - settings.attainment) * (requests - settings.warmup)
     missed = 0
 
     def ends(served: Sequence[TimedRequest]) -> bool:

@@ -17,7 +17,6 @@ from ragauge.measure.protocols.arrivals import (
     drive,
     percentiles,
     rows,
-    steady_from,
     summarise,
 )
 from ragauge.results.times import LoadLevel, LoadTimes, RequestSummary, Stream
@@ -121,15 +120,6 @@ def test_turns_follow_their_answers_after_a_pause(load):
     assert sorted(row.prompt for row in result) == sorted(list(range(prompts)) * 10)
     if "rate" in load:  # of requests, not of conversations
         assert 60 / arrivals[-1] == pytest.approx(0.6, rel=0.3)
-
-
-def test_the_steady_part_begins_where_the_time_settles():
-    draw = random.Random(8)
-    falling = [10 * 0.9**i + draw.gauss(1.0, 0.1) for i in range(200)]
-    assert 20 <= steady_from(falling) <= 80
-    assert steady_from([draw.gauss(1.0, 0.1) for _ in range(200)]) <= 100
-    assert steady_from([0.1 * i for i in range(200)]) == 100  # a queue that grows
-    assert steady_from([2.0] * 3) == 0
 
 
 def test_exponential_service_has_the_percentiles_of_m_m_1():

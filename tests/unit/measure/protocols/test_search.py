@@ -340,18 +340,3 @@ def test_a_level_of_nothing_but_warmup_has_no_summary():
     assert level.summary.requests == 0
     assert len(level.remarks) == 1
     assert level.remarks[0] in load.table(LoadTimes(levels=[level]))
-
-
-@pytest.mark.parametrize(("rate", "is_steady"), [(5.0, True), (14.0, False)])
-def test_a_warmup_ends_where_answers_are_steady(rate, is_steady):
-    settings = LoadSettings(methods=["a"], dataset="d", rates=[rate], warmup="steady", requests=400)
-    clock = Simulated()
-    services = (0.1 if number > 40 else 0.3 for number in range(400))  # slow at first
-    level = arrivals.Level(rate=rate)
-    done = arrivals.drive(Workers(clock, services), level, 3, 400, clock, 1)
-    measured = load.level_times(
-        level, arrivals.rows(done, "steady"), Watched(), settings, 0, variant="a"
-    )
-    warmup = sum(row.warmup for row in measured.requests)
-    assert (measured.remarks == []) == is_steady
-    assert 40 <= warmup < 200 if is_steady else warmup == 200
