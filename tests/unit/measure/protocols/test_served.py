@@ -18,8 +18,7 @@ from ragauge.cli._main import main
 from ragauge.engines.served.completions import Completion, Piece
 from ragauge.measure.servers import serving as started
 from ragauge.methods.base.method import STATES
-from ragauge.results.capacity import capacities
-from ragauge.results.times import LatencyTimes, LoadTimes
+from ragauge.results.times import LatencyTimes
 from ragauge.testing import write_questions
 
 KEY = "sk-very-secret"
@@ -175,19 +174,6 @@ def test_load_and_streams_on_llama_cpp(llama, data, tmp_path, capsys, monkeypatc
     assert stream["requests"][0]["found"] < 0.5 < max(row["found"] for row in stream["requests"])
     assert f"naive: found {stream['hit_rate']:.0%}" in capsys.readouterr().out
     assert result["protocol"]["cache_state"].startswith("a stream begins with nothing cached")
-
-
-def test_a_search_on_llama_cpp(llama, data, tmp_path):
-    options = [*data, "--methods=naive", "--requests=4", "--warmup=1", "--new-tokens=2"]
-    options += ["--find", "--target-first-token=0.5", "--prompts=1", "--attainment=0.75"]
-    result = measured("load", tmp_path / "load.json", *options)
-    found = capacities(LoadTimes.read(tmp_path / "load.json"))
-    assert found[0].levels
-    for one in found:
-        for load, level in one.levels.items():
-            is_met = level.summary.good_share >= 0.75
-            assert (load <= (one.met or 0)) if is_met else (load >= one.missed)
-    assert result["levels"][0]["clients"] == 1
 
 
 # --- servers in trouble ---

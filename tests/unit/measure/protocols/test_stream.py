@@ -1,7 +1,6 @@
 """`ragauge stream` on a tiny model, the store in memory, and the item that shows what was measured."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,11 +8,9 @@ import pytest
 import tiny_models
 from ragauge.cli._main import main
 from ragauge.config.protocols import StreamSettings
-from ragauge.engines.store import DocumentStore, MemoryStore
+from ragauge.engines.store import MemoryStore
 from ragauge.errors import UserError
-from ragauge.measure.protocols.stream import found_share, requests
-from ragauge.measure.timing import with_corpus
-from ragauge.methods.base import making
+from ragauge.measure.protocols.stream import requests
 from ragauge.methods.base.stored import read_apart
 from ragauge.report.items.reuse import stream
 from ragauge.results.runs import Runs
@@ -53,53 +50,6 @@ def test_documents_that_came_before_are_found(store, material, tmp_path):
     assert (reuse["summary"]["requests"], reuse["probes"]) == (8, 2)
     assert result["protocol"]["corpus_documents"] == 8
     assert [path.name for path in tmp_path.iterdir()] == ["x.json"]  # the store on disk is removed
-
-
-VARIANTS = {
-    "epic": ("epic", {}),
-    "prompt_cache": ("prompt_cache", {}),
-    "left_aligned": ("superposition", {"positions": "left_aligned"}),
-    "corpus": ("superposition", {"spacing": "corpus"}),
-    "compressed": (
-        "compressed",
-        {"inner": "superposition", "inner_options": {"spacing": "corpus"}, "compressor": "knorm"},
-    ),
-    "set": ("superposition", {}),
-}
-
-
-@pytest.mark.parametrize("store", ["disk", "memory"])
-def test_documents_come_back_in_other_company(store, tmp_path):
-    """Where positions do not depend on the company, all that an earlier request had are found, as
-    of documents that are read apart.
-    """
-    prompts = with_corpus(
-        replace(tiny_prompt([5 + i, 9, 14 - i], seed=i), preamble=[7, 8, 9]) for i in range(4)
-    )
-    settings = StreamSettings(methods=["epic"], dataset="x", documents=3, requests=12)
-    stream_of_requests = requests(prompts, settings, 0)
-    seen = set()
-    expected = []
-    for prompt in stream_of_requests:
-        again = [len(ids) for ids in prompt.documents if tuple(ids) in seen]
-        expected.append(sum(again) / sum(map(len, prompt.documents)))
-        seen |= {*map(tuple, prompt.documents)}
-    assert sum(expected) > 3
-    lm = tiny_models.tiny_lm()
-    for name, (method, options) in VARIANTS.items():
-        folder = tmp_path / name
-        lm.documents = MemoryStore("x", 1 << 30)
-        if store == "disk":
-            lm.documents = DocumentStore(folder, "x", 1 << 30)
-        found = []
-        for prompt in stream_of_requests:
-            with lm.tracing() as trace:
-                making.make(method, **options).prepare(lm, prompt)
-            found.append(found_share(trace, prompt)["found"])
-        if name == "set":
-            assert sum(found) < sum(expected) / 2
-        else:
-            assert found == pytest.approx(expected), name
 
 
 def test_new_documents_take_the_place_of_old_ones():
