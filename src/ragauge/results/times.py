@@ -282,7 +282,6 @@ class Stream(Watched):
 
     variant: str
     hit_rate: float | None = None
-    found_parts: list[float | None] = []
     probes: int = 2
     missed_s: float | None = None  # first token with no document in the store, and with all
     found_s: float | None = None

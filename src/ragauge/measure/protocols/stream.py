@@ -6,7 +6,6 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -40,7 +39,6 @@ from ragauge.results.times import (
 )
 
 RATES = ("seconds", "questions_per_s", "tokens_per_s")
-PARTS = 5  # of a stream, for which shares are shown
 PROBES = 2  # requests that are answered with an empty store and again, before the stream
 CACHE_STATES = {
     "disk": f"documents are read from disk: {STATE}",
@@ -232,7 +230,6 @@ def stream_times(
     return Stream(
         variant=name,
         hit_rate=share_found(rows),
-        found_parts=shares_by_part(rows),
         probes=len(probes),
         missed_s=_median_wait(missed for missed, _ in probes),
         found_s=_median_wait(found for _, found in probes),
@@ -270,14 +267,6 @@ def found_share(trace: Sequence[Call], prompt: Prompt) -> dict[str, Any]:
     return {"found": max(0.0, 1 - anew / tokens), "found_of": tokens}
 
 
-def shares_by_part(rows: Sequence[RequestTimes]) -> list[float | None]:
-    """The share of tokens that was found in each of `PARTS` successive parts of a stream; None: not
-    known, or no request.
-    """
-    bounds = [i * len(rows) // PARTS for i in range(PARTS + 1)]
-    return [share_found(rows[i:j]) for i, j in pairwise(bounds)]
-
-
 def line(stream: Stream) -> str:
     """One line about a variant's stream."""
     share = stream.hit_rate
@@ -285,8 +274,7 @@ def line(stream: Stream) -> str:
     losses = arrivals.losses(stream.requests)
     if first is None:
         return "; ".join([f"{stream.variant}: {stream.refused or 'nothing answered'}", *losses])
-    parts = ", ".join(f"{part:.0%}" for part in stream.found_parts if part is not None)
-    hits = "keeps nothing" if share is None else f"found {share:.0%} (from part to part: {parts})"
+    hits = "keeps nothing" if share is None else f"found {share:.0%}"
     wait = f"first token p50 {first.p50.value:.3g} s, p95 {first.p95.value:.3g} s"
     rate = stream.summary.questions_per_s
     notes = [*losses, *remarks(stream.requests)]
