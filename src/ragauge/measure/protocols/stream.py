@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from ragauge.config.protocols import StreamSettings
-from ragauge.cost.machine import MAX_LOAD, provenance
 from ragauge.cost.trace import Call, indexing_s
 from ragauge.engines.lm import LM
 from ragauge.engines.store import MemoryStore
@@ -28,7 +27,6 @@ from ragauge.methods.base.method import Method
 from ragauge.methods.base.tree import TreeMethod
 from ragauge.methods.prompts import Prompt
 from ragauge.results.times import (
-    ProtocolFacts,
     RequestSummary,
     RequestTimes,
     Stream,
@@ -73,19 +71,8 @@ def measure_stream(
             stream = _Stream(name, method, bench.lm, prompts, settings, folder)
             streams.append(stream.run(seed))
             progress.update()
-    protocol: dict[str, Any] = {
-        **settings.model_dump(exclude={"methods"}),
-        **bench.protocol(seed),
-        **corpus_sizes(bench.prompts),
-        "cache_state": CACHE_STATES[settings.store],
-        "allowed_load": MAX_LOAD,
-    }
-    return StreamTimes(
-        provenance=provenance(),
-        protocol=ProtocolFacts(**protocol),
-        unsupported=unsupported,
-        streams=streams,
-    )
+    more = {"cache_state": CACHE_STATES[settings.store], **corpus_sizes(bench.prompts)}
+    return StreamTimes(**bench.result(settings, seed, unsupported, **more), streams=streams)
 
 
 def corpus_sizes(prompts: Sequence[Prompt]) -> dict[str, int]:
