@@ -1,7 +1,6 @@
 """What else a GPU does while times are taken, as a fake `nvidia-smi` tells it."""
 
 import os
-from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -89,21 +88,9 @@ def test_latencies_of_a_gpu_that_others_used_are_refused(smi):
     )
 
 
-def test_a_look_frames_what_is_measured(smi, monkeypatch):
+def test_a_look_frames_what_is_measured(smi):
     lm = SimpleNamespace(device="cuda")
     processes = f"{os.getpid()}\n99999991\n"
     _, seen = timing.watched(lm, False, lambda: (smi / "processes").write_text(processes))
     assert (seen.gpu.looks, seen.gpu.other_processes) == (2, 1)
     assert "process" in seen.refused
-    monkeypatch.setattr(timing, "ATTEMPTS", 2)
-    loads = (nullcontext(Load(100.0, others_cpu_s)) for others_cpu_s in (0.0, 1.0))
-    monkeypatch.setattr(timing, "competing_load", lambda: next(loads))
-
-    def anew(device):
-        (smi / "processes").write_text("")
-        return watch(device)
-
-    monkeypatch.setattr(timing, "watch", anew)
-    looks = iter([processes, ""])
-    _, seen = timing.watched(lm, False, lambda: (smi / "processes").write_text(next(looks)))
-    assert seen.refused is None  # only the attempt of less load had another process on the GPU

@@ -308,25 +308,6 @@ def test_caching_and_parallelization_are_lossless(lm, options):
         assert_alike(answer, answers[0])
 
 
-def test_what_is_offline_and_parallel_is_what_the_options_say(llama, prompt):
-    for caching, parallel in product([True, False], repeat=2):
-        with llama.tracing() as trace:
-            fresh(
-                llama,
-                make("superposition", path_caching=caching, path_parallelization=parallel),
-                prompt,
-            )
-        assert {c.stage for c in trace if c.offline} == (
-            {"preamble", "documents"} if caching else set()
-        )
-        assert {c.stage for c in trace if c.parallel} == (
-            {"documents", "query"} if parallel else set()
-        )
-        assert sum(c.stage == "documents" for c in trace) == (
-            1 if parallel else len(prompt.documents)
-        )
-
-
 def test_left_aligned_positions(lm, prompt):
     graph = trunk(prompt)
     at = [unit_steps(7, len(document)) for document in prompt.documents]
