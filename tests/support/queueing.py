@@ -71,17 +71,6 @@ def wait_of_m_m_c(rate, service, workers):
     return waits * service / (workers - load)
 
 
-def waits(arrivals, services, workers):
-    """Seconds in the queue of each request of workers that serve in order (Kiefer and Wolfowitz)."""
-    free = [0.0] * workers
-    found = []
-    for arrival, service in zip(arrivals, services, strict=True):
-        start = max(arrival, free[0])
-        free = sorted([start + service, *free[1:]])
-        found.append(start - arrival)
-    return found
-
-
 @contextmanager
 def simulated_server(service_s, workers=1, tokens=2):
     """The URL of a chat endpoint with workers that take `service_s` for a request, first tokens
