@@ -4,7 +4,6 @@ import argparse
 import ast
 import json
 import re
-import subprocess
 
 import pytest
 

@@ -16,27 +16,18 @@ again: of half a billion parameters it grew to 24 GB in 18 steps, and without ta
 import ctypes
 import os
 import sys
-import time
 from collections.abc import MutableMapping
 
-WATCHED_S = 0.1
-BUSY_CORES = 0.5  # of other processes, from which threads do not spin
 SHORT_SPIN = "3000"  # rounds
-VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 RETAINED_BYTES = 2**30, 2**25  # of freed memory; older versions take no more than the latter
 TRIM_THRESHOLD = -1
 MMAP_THRESHOLD = -3  # what mallopt(3) calls M_TRIM_THRESHOLD and M_MMAP_THRESHOLD
 
 
 def choose_waiting(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Set how threads wait, unless the user has, OpenMP has been loaded with torch, or there is one
-    thread.
-    """
-    stated = environment.keys() & VARIABLES or environment.get("OMP_NUM_THREADS") == "1"
-    if not stated and "torch" not in sys.modules:
-        environment.update(
-            {"OMP_WAIT_POLICY": "PASSIVE"} if others_busy() else {"GOMP_SPINCOUNT": SHORT_SPIN}
-        )
+    """Have threads spin for a short time, unless the user says how they wait."""
+    if not environment.keys() & {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}:
+        environment["GOMP_SPINCOUNT"] = SHORT_SPIN
 
 
 def retain_freed_memory() -> None:
@@ -50,12 +41,3 @@ def retain_freed_memory() -> None:
     # mapped anew.
     if any(library.mallopt(MMAP_THRESHOLD, size) for size in RETAINED_BYTES):
         library.mallopt(TRIM_THRESHOLD, RETAINED_BYTES[0])
-
-
-def others_busy() -> bool:
-    """Whether other processes take half a core or more."""
-    from ragauge.cost.machine import competing_load
-
-    with competing_load() as load:
-        time.sleep(WATCHED_S)
-    return load.others_cpu_s >= BUSY_CORES * load.seconds

@@ -89,12 +89,6 @@ def _show_kernels(args: argparse.Namespace) -> None:
         torch.set_num_threads(args.threads)
     tables = tuning.load_or_measure_tables([torch.float32, torch.bfloat16, torch.int8])
     path = str(tuning.table_path())
-    lines = list[str]()
-    for name, table in tables.items():
-        for size, row in table.items():
-            times = sorted((seconds, kernel) for kernel, seconds in row["seconds"].items())
-            shown = ", ".join(f"{kernel} {1e3 * seconds:.3g}" for seconds, kernel in times)
-            lines.append(f"{name}, {size}: {row['kernel']} (ms: {shown})")
-    options.print_result(
-        args, "\n".join([*lines, path]), machine=tuning.machine(), file=path, kernels=tables
-    )
+    rows = {f"{name}, {size}": row for name, table in tables.items() for size, row in table.items()}
+    text = f"{options.readable(rows)}\n{path}"
+    options.print_result(args, text, machine=tuning.machine(), file=path, kernels=tables)

@@ -74,17 +74,10 @@ def _result(clients: list[Client], answer: Neighbours) -> dict[str, Any]:
 
 
 def _readable(result: dict[str, Any]) -> str:
-    lines = []
-    for rank, chunk in enumerate(result["neighbours"], start=1):
-        lines.append(
-            f"{rank}. chunk {chunk['id']} of document {chunk['document']}, distance {chunk['distance']:.4f}"
-        )
-        texts = [" ".join(chunk[key].split()) for key in ("text", "continuation") if chunk[key]]
-        lines += [f"   {text[:SHOWN]}{'...' if len(text) > SHOWN else ''}" for text in texts]
-    stages = ", ".join(
-        f"{stage} {1e3 * seconds:.2f} ms" for stage, seconds in result["seconds"].items()
-    )
-    lines.append(f"{len(result['neighbours'])} found; nprobe {result['nprobe']}; {stages}")
-    if result["missing_servers"]:
-        lines.append(f"partial answer: without the parts of {', '.join(result['missing_servers'])}")
-    return "\n".join(lines)
+    lines = [
+        f"chunk {chunk['id']} of document {chunk['document']}, distance {chunk['distance']:.4f}: "
+        f"{chunk['text'][:SHOWN]!r} {chunk['continuation'][:SHOWN]!r}"
+        for chunk in result["neighbours"]
+    ]
+    about = {key: value for key, value in result.items() if key != "neighbours"}
+    return "\n".join([*lines, options.readable(about)])

@@ -5,9 +5,7 @@ together.
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterator, Mapping
-from glob import glob
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,17 +70,6 @@ def check(config: Config) -> None:
         unusable = registry.problem("item", item)
         if unusable:
             raise UserError(f"items: {unusable}")
-
-
-def refuse_braces(stated: Any, where: str = "") -> None:
-    """Raise UserError if a path among stated values holds what Snakemake reads as a wildcard."""
-    parts = stated.items() if isinstance(stated, Mapping) else ()
-    for key, value in enumerate(stated) if isinstance(stated, list) else parts:
-        refuse_braces(value, f"{where}.{key}".lstrip("."))
-    has_braces = isinstance(stated, str) and re.search(r"\{\w", stated)
-    if has_braces and glob(os.path.expanduser(stated.removeprefix("path:"))):
-        reason = "braces in a path are wildcards to Snakemake; rename it"
-        raise UserError(f"{where}: {stated!r}: {reason}")
 
 
 # kind, names of it, known names, path of the key

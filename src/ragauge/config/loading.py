@@ -35,7 +35,6 @@ def parse(data: Mapping[str, Any], place: str) -> Config:
     """
     config = checked(Config, data, place)
     try:
-        checks.refuse_braces(data)
         checks.check(config)
     except UserError as error:
         raise UserError(f"{place}: {error}") from error
