@@ -246,20 +246,15 @@ def test_pipelines_share_adapters_and_exports():
     }
     plan = changed(databases={"db": {}}, pipelines=pipelines).pipelines
     exports = {label: plan.export(of(pipeline=label)) for label in pipelines}
-    assert exports == {
-        "plain": [],
-        "onnx": f"results/r/onnx/joint/{MODEL}/untrained",
-        "trained": f"results/r/onnx/joint/{MODEL}/db-ivf-1.5",
-        "paper": "results/r/onnx/retro/db/random",
-        "alone": [],
-    }
+    assert exports["plain"] == exports["alone"] == []
+    names = {label: path.removeprefix("results/r/onnx/") for label, path in exports.items() if path}
+    assert len(set(names.values())) == 3
     trained = f"results/r/retrofit/db/ivf/{MODEL}/joint/1.5/adapters.safetensors"
     assert plan.adapters(of(pipeline="trained")) == trained
-    assert trained in plan.export_inputs(of(export=f"joint/{MODEL}/db-ivf-1.5"))
-    assert f"--adapters={trained}" in plan.export_options(of(export=f"joint/{MODEL}/db-ivf-1.5"))
-    assert not [
-        o for o in plan.export_options(of(export=f"joint/{MODEL}/untrained")) if "adapters" in o
-    ]
+    assert trained in plan.export_inputs(of(export=names["trained"]))
+    assert f"--adapters={trained}" in plan.export_options(of(export=names["trained"]))
+    assert not [o for o in plan.export_options(of(export=names["onnx"])) if "adapters" in o]
+    assert names["paper"].startswith("retro/")
     assert plan.index(of(pipeline="alone")) == []
     assert (
         plan.index(of(pipeline="plain"))
