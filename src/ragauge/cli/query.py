@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from ragauge.pipelines.service.client import Client
 
 SHOWN = 300  # characters of a neighbour and of its continuation
-# of a neighbour
-FIELDS = ("id", "distance", "document", "text", "continuation", "tokens", "continuation_tokens")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,19 +50,26 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _result(clients: list[Client], answer: Neighbours) -> dict[str, Any]:
-    tokens = [row[:n].tolist() for row, n in zip(answer.tokens, answer.lengths, strict=True)]
-    tokens += [
-        row[:n].tolist()
-        for row, n in zip(answer.continuations, answer.continuation_lengths, strict=True)
-    ]
-    sequences = [ids for ids in tokens if ids]
     reached = next(client for client in clients if client.address not in answer.missing)
-    spelled = iter(reached.detokenize(sequences) if sequences else [])
-    texts = [next(spelled) if ids else "" for ids in tokens]
-    count = len(answer.ids)
-    numbers = (values.tolist() for values in (answer.ids, answer.distances, answer.documents))
-    rows = zip(*numbers, texts[:count], texts[count:], tokens[:count], tokens[count:], strict=True)
-    neighbours = [dict(zip(FIELDS, row, strict=True)) for row in rows if row[0] >= 0]
+
+    def spelled(ids: list[int]) -> str:
+        return reached.detokenize([ids])[0] if ids else ""
+
+    neighbours = []
+    for place in (answer.ids >= 0).nonzero()[0]:
+        tokens = answer.tokens[place, : answer.lengths[place]].tolist()
+        continuation = answer.continuations[place, : answer.continuation_lengths[place]].tolist()
+        neighbours.append(
+            {
+                "id": int(answer.ids[place]),
+                "distance": float(answer.distances[place]),
+                "document": int(answer.documents[place]),
+                "text": spelled(tokens),
+                "continuation": spelled(continuation),
+                "tokens": tokens,
+                "continuation_tokens": continuation,
+            }
+        )
     about = {
         "nprobe": answer.nprobe,
         "seconds": answer.seconds,

@@ -3,13 +3,10 @@
 import re
 
 import pytest
-import yaml
 
 from ragauge import registry
-from ragauge.cli._main import main
 from ragauge.config import loading, schema
 from ragauge.config.experiment import Config
-from ragauge.config.launch.settings import write_settings
 from ragauge.config.model import ModelEntry
 from ragauge.errors import UserError
 from tables import cases
@@ -178,38 +175,6 @@ def test_peoples_judgements_are_checked_before_anything_runs(tmp_path, line, mes
     assert loading.parse(changed("human_judgements", str(path)), "c.yaml").human_judgements == str(
         path
     )
-
-
-@pytest.mark.parametrize("verb", ["validate", "run"])
-@pytest.mark.parametrize(
-    ("key", "value", "place", "choices"),
-    [
-        (f"models/{MODEL}/finder", "nobody", f"models.{MODEL}.finder", MODEL),
-        ("methods/naive/datasets", ["nq_opne"], "methods.naive.datasets", "nq_open"),
-        ("items", ["superposition_table_99"], "items", "superposition_table_1"),
-    ],
-)
-def test_edited_settings_of_a_run_are_checked_again(
-    verb,
-    key,
-    value,
-    place,
-    choices,
-    tmp_path,
-    capsys,
-):
-    """A copied `results/<run>/config.yaml` is a configuration like any other."""
-    path = tmp_path / "c.yaml"
-    write_settings(loading.parse(valid(), "c.yaml"), path)
-    edited = changed(key, value, yaml.safe_load(path.read_text()))
-    path.write_text(yaml.safe_dump(edited))
-    job = ["--method=naive", "--dataset=nq_open", f"--model={MODEL}", f"--out={tmp_path}/a.jsonl"]
-    arguments = {"validate": ["validate", str(path)], "run": ["run", f"--config={path}", *job]}
-    assert main(arguments[verb]) == 2
-    error = capsys.readouterr().err
-    name = value if isinstance(value, str) else value[0]
-    for fact in (f"{path}: {place}: ", repr(name), choices):
-        assert fact in error
 
 
 @pytest.mark.parametrize(
