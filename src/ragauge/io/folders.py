@@ -19,6 +19,7 @@ from ragauge.io.files import (
     replace_atomically,
     text_sha256,
 )
+from ragauge.io.jsonl import read_object
 
 AFFECTS_RESULTS = False
 
@@ -183,21 +184,12 @@ def is_file_facts(name: str, facts: Any) -> bool:
 def _manifest(folder: Path, wanted: str | None) -> dict[str, Any]:
     path = folder / MANIFEST
     kind = wanted or "folder of ragauge"
-    try:
-        manifest = json.loads(path.read_bytes())
-    except OSError as error:
-        raise UserError(f"{folder}: no {kind} ({MANIFEST}: {error.strerror or error})") from error
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: not a manifest of a {kind}: {error}") from error
-    actual = manifest.get("kind") if isinstance(manifest, dict) else type(manifest).__name__
-    if not isinstance(manifest, dict) or actual != (wanted or actual):
-        raise UserError(f"{path}: must be a {kind}, not {actual!r}")
-    files = manifest.get("files")
+    if not path.is_file():
+        raise UserError(f"{folder}: no {kind} (it has no {MANIFEST})")
+    manifest = read_object(path)
+    if wanted not in (None, manifest.get("kind")):
+        raise UserError(f"{path}: must be a {kind}, not {manifest.get('kind')!r}")
     seal = manifest.pop("seal", None)
-    if not isinstance(files, dict) or not all(is_file_facts(*entry) for entry in files.items()):
-        raise UserError(
-            f"{path}: not a manifest of a {kind}: sizes and hashes of files are missing; rebuild it"
-        )
     if seal != text_sha256(manifest):
         raise UserError(
             f"{path}: damaged: its hash differs from the one that it states; rebuild it"

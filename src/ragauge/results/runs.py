@@ -413,12 +413,10 @@ class Runs:
                 yield replace(variant, missing=str(problem))
 
     def _described(self, variant: Variant, meta: JsonObject) -> Variant:
-        """The variant of a file of records with these metadata. Raises UserError: of another
-        version, a damaged specification, or a data set that nobody knows.
+        """The variant of a file of records with these metadata. Raises UserError: a damaged
+        specification, or a data set that nobody knows.
         """
         name = records.meta_path(variant.path).name
-        if problem := records.version_problem(meta):
-            raise UserError(f"{name}: {problem}")
         described = replace(variant, meta=meta, missing=None)
         if "specification" in meta:
             try:

@@ -51,20 +51,12 @@ def test_options_precision_and_data_set_come_from_the_specification(tmp_path):
     assert not variant.is_superposition(positions="left_aligned")
 
 
-def test_records_with_a_damaged_specification_or_of_another_version_count_as_missing(
-    tmp_path,
-):
+def test_records_with_a_damaged_specification_count_as_missing(tmp_path):
     path = records.meta_path(write_variant(tmp_path, "x", "naive", [True]))
-    valid = json.loads(path.read_bytes())
-    reasons = {
-        "holds no valid specification: Field required": {"specification": {"method": "naive"}}
-    }
-    reasons[": records of version 99; this ragauge reads version 1"] = {**valid, "version": 99}
-    for why, meta in reasons.items():
-        path.write_text(json.dumps(meta))
-        runs = Runs(tmp_path)
-        assert not runs.run
-        assert str(runs.variants[0].missing).replace("x.meta.json", "").strip() == why
+    path.write_text(json.dumps({"specification": {"method": "naive"}}))
+    runs = Runs(tmp_path)
+    assert not runs.run
+    assert "holds no valid specification: Field required" in str(runs.variants[0].missing)
 
 
 def test_a_data_set_that_nobody_knows_is_scored_by_no_metric(tmp_path):
