@@ -105,7 +105,7 @@ np.testing.assert_allclose(distances, -np.sort(-products, axis=1)[:, :7], rtol=1
 np.testing.assert_allclose(np.take_along_axis(products, ids, 1), distances, rtol=1e-4)
 parts = [Index(index.database, "exact", (number, 2)) for number in range(2)]
 np.testing.assert_array_equal(Together(parts, True).search(asked, 7, 1)[0], distances)
-recalls = recall(index, vectors, asked, exact_search(vectors, asked, 10, range(2))[1], range(2))
+recalls = recall(index, asked, exact_search(vectors, asked, 10, range(2))[1])
 print(len(index), len(index.database), {row["recall"] for row in recalls})
 """
 

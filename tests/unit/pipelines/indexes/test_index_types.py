@@ -21,7 +21,7 @@ def test_recall_rises_with_effort_to_what_is_stored(database, label, recipe):
     vectors = Vectors.open(database.folder, recipe)
     shards = range(len(vectors.embeddings))
     exact = exact_search(vectors, queries(40), 10, shards)[1]
-    rows = [row for row in recall(opened, vectors, queries(40), exact, shards) if row["k"] == 10]
+    rows = [row for row in recall(opened, queries(40), exact) if row["k"] == 10]
     name = opened.recipe.NPROBE_KEY
     assert [row[name] for row in rows] == opened.nprobes
     results = [row["recall"] + row["drawn"] for row in rows]
