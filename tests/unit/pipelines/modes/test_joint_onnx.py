@@ -12,7 +12,6 @@ from ragauge.engines.loading import load_lm, random_lm
 from ragauge.engines.onnx.graph import export_decoder
 from ragauge.engines.passes import NotFiniteError
 from ragauge.errors import UserError
-from ragauge.io.records import SequenceRecord, read_kind
 from ragauge.pipelines.decoding import generate
 from ragauge.pipelines.modes._joint import Adapters, JointDecoder
 from ragauge.pipelines.modes._joint_onnx import OnnxJointDecoder
@@ -118,38 +117,6 @@ def test_logits_that_are_not_finite_end_a_response(lm):
     assert len(reader.decode(logits, 3)) == 3
     with pytest.raises(NotFiniteError):
         lm.open(20).decode(torch.full_like(logits, float("nan")), 3)
-
-
-def test_scores_by_the_command_line_are_torchs(folder, tmp_path, capsys):
-    common = [
-        "piperag",
-        "run",
-        "--schedule",
-        "random",
-        "--database",
-        str(folder / "db"),
-        "--tokens",
-        "100",
-    ]
-    common += ["--model", str(folder / "model"), "--limit", "4", "--threads", "1"]
-    trained = ["--adapters", str(folder / "adapters.safetensors")]
-    onnx = ["--onnx", str(folder / "exported")]
-    scores = []
-    for engine in ([], onnx):
-        out = tmp_path / f"{len(engine)}.jsonl"
-        assert main([*common, *trained, *engine, "--out", str(out)]) == 0
-        scores.append([record.nll for record in read_kind(out, SequenceRecord)])
-    assert scores[0] == pytest.approx(scores[1], abs=1e-4)
-    assert main([*common, *onnx, "--out", str(tmp_path / "x.jsonl")]) == 2
-    assert "exported from something else" in capsys.readouterr().err
-    assert (
-        main([*common, *trained, *onnx, "--dtype", "bfloat16", "--out", str(tmp_path / "x.jsonl")])
-        == 2
-    )
-    assert (
-        "engine: 'onnx' requires a decoder in float32 on device 'cpu', not bfloat16"
-        in capsys.readouterr().err
-    )
 
 
 def test_what_cannot_be_done_is_said(lm, tmp_path):

@@ -7,14 +7,12 @@ import pytest
 import torch
 
 from ragauge.assets import resolver, retro
-from ragauge.cli._main import main
 from ragauge.config import loading
 from ragauge.config.plan.plan import Plan
 from ragauge.errors import UserError
 from ragauge.pipelines.modes._retro import read_folder
 from retro_released import (
     SETTINGS,
-    WITHOUT_RETRIEVAL,
     write_beside_database,
     write_released,
 )
@@ -108,13 +106,6 @@ def test_a_checkpoint_of_another_layout_is_refused(
         convert_and_read(folder / "model.ckpt", tmp_path)
     assert "\n" not in str(error.value)
     assert "was run" not in capsys.readouterr().out
-
-
-def test_a_database_in_other_tokens_is_refused(root, tmp_path, capsys):
-    given = [*WITHOUT_RETRIEVAL, "--database", str(root / "db")]
-    given += ["--model", f"path:{root / 'released'}"]
-    assert main([*given, "--out", str(tmp_path / "x.jsonl")]) == 2
-    assert "its chunks were cut by the tokenizer of" in capsys.readouterr().err
 
 
 def planned(source, **pipeline):
