@@ -14,7 +14,7 @@ import numpy as np
 
 from _common import parse_options
 from ragauge.pipelines.indexes.hnsw import GRAPH, IDS, Hnsw
-from ragauge.pipelines.retrieval.retriever import About, Neighbours, Query, Stop
+from ragauge.pipelines.retrieval.retriever import About, Neighbour, Neighbours, Query
 from ragauge.pipelines.service.process import serve
 from ragauge.pipelines.service.server import LoadedIndex, Server
 from ragauge.pipelines.service.settings import ServerSettings
@@ -76,9 +76,7 @@ class Rows:
             TOKENS,
         )
 
-    def search_together(
-        self, requests: Sequence[Sequence[Query]], stop: Stop
-    ) -> list[list[Neighbours]]:
+    def search_together(self, requests: Sequence[Sequence[Query]]) -> list[list[Neighbours]]:
         """One call of the index for each k and nprobe."""
         started = time.perf_counter()
         queries = [query for request in requests for query in request]
@@ -98,13 +96,9 @@ class Rows:
     def _neighbours(
         self, ids: np.ndarray, distances: np.ndarray, nprobe: int, seconds: dict[str, float]
     ) -> Neighbours:
-        none = np.zeros((len(ids), 0), np.int32)
-        k = len(ids)
-        tokens = self._tokens[ids % len(self._tokens)]
-        lengths = np.full(k, TOKENS, np.int32)
-        return Neighbours(
-            ids, distances, ids, tokens, lengths, none, np.zeros(k, np.int32), nprobe, seconds
-        )
+        tokens = self._tokens[ids % len(self._tokens)].tolist()
+        found = zip(ids.tolist(), distances.tolist(), tokens, strict=True)
+        return Neighbours([Neighbour(n, d, n, text, []) for n, d, text in found], nprobe, seconds)
 
 
 def in_threads(work: Sequence[Callable[[], None]]) -> None:

@@ -52,19 +52,19 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _result(clients: list[Client], answer: Neighbours) -> dict[str, Any]:
-    tokens = [row[:n].tolist() for row, n in zip(answer.tokens, answer.lengths, strict=True)]
-    tokens += [
-        row[:n].tolist()
-        for row, n in zip(answer.continuations, answer.continuation_lengths, strict=True)
-    ]
+    rows = answer.rows
+    tokens = [row.tokens for row in rows] + [row.continuation for row in rows]
     sequences = [ids for ids in tokens if ids]
     reached = next(client for client in clients if client.address not in answer.missing)
     spelled = iter(reached.detokenize(sequences) if sequences else [])
     texts = [next(spelled) if ids else "" for ids in tokens]
-    count = len(answer.ids)
-    numbers = (values.tolist() for values in (answer.ids, answer.distances, answer.documents))
-    rows = zip(*numbers, texts[:count], texts[count:], tokens[:count], tokens[count:], strict=True)
-    neighbours = [dict(zip(FIELDS, row, strict=True)) for row in rows if row[0] >= 0]
+    numbers = ((row.id, row.distance, row.document) for row in rows)
+    count = len(rows)
+    columns = texts[:count], texts[count:], tokens[:count], tokens[count:]
+    neighbours = [
+        dict(zip(FIELDS, (*first, *last), strict=True))
+        for first, *last in zip(numbers, *columns, strict=True)
+    ]
     about = {
         "nprobe": answer.nprobe,
         "seconds": answer.seconds,

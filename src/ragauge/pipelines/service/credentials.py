@@ -2,6 +2,7 @@
 
 import hmac
 import ipaddress
+import re
 import ssl
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from pathlib import Path
 import grpc
 
 from ragauge.errors import UserError
+from ragauge.io.files import os_errors_as_user_errors
 
 MIN_CHARACTERS = 16
 MAX_CHARACTERS = 4096
@@ -60,18 +62,13 @@ def read_token(path: Path) -> str:
     Raises:
         UserError: the file cannot be read, or holds no token.
     """
-    try:
-        with path.open("rb") as file:
-            token = file.read(MAX_CHARACTERS + 1).strip()
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
-    if not MIN_CHARACTERS <= len(token) <= MAX_CHARACTERS or not all(
-        0x21 <= byte <= 0x7E for byte in token
-    ):
-        characters = (
-            f"{MIN_CHARACTERS} to {MAX_CHARACTERS} printable ASCII characters without blanks"
+    with os_errors_as_user_errors(path), path.open("rb") as file:
+        token = file.read(MAX_CHARACTERS + 1).strip()
+    if not re.fullmatch(rb"[!-~]{%d,%d}" % (MIN_CHARACTERS, MAX_CHARACTERS), token):
+        raise UserError(
+            f"{path}: must hold a token of {MIN_CHARACTERS} to {MAX_CHARACTERS} printable ASCII"
+            " characters without blanks"
         )
-        raise UserError(f"{path}: must hold a token of {characters}")
     return token.decode()
 
 

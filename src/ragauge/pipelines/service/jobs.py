@@ -4,12 +4,13 @@
 
 import socket
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ragauge.errors import UserError
-from ragauge.io.files import write_file
+from ragauge.io.files import os_errors_as_user_errors, write_file
 
 # that a mark of failure stands before the job is given up, since it may be tried again
 FAILED_S = 120.0
@@ -58,13 +59,11 @@ def read_list(path: Path) -> list[Path]:
     Raises:
         UserError: the list cannot be read.
     """
-    try:
+    with os_errors_as_user_errors(path):
         return [Path(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def are_finished(files: list[Path]) -> bool:
+def are_finished(files: Iterable[Path]) -> bool:
     """Return whether every file exists, or its job failed so long ago that nobody tries it again."""
     return all(path.exists() or _has_failed(path, FAILED_S) for path in files)
 

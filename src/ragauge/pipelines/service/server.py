@@ -1,7 +1,6 @@
 """The retrieval service: a retriever behind gRPC, which checks and bounds every field of a request."""
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -94,11 +93,8 @@ class Server:
             UserError: the address cannot be listened on.
         """
         self.loaded = loaded
-        self.queue = SearchQueue(
-            settings.max_concurrent, settings.workers, 1e-3 * settings.window_ms
-        )
+        self.queue = SearchQueue(settings.max_concurrent, settings.workers)
         self._max_queries = settings.max_queries
-        self._decoding = threading.Lock()
         self._health = health.HealthServicer()
         threads = settings.max_concurrent + SPARE_THREADS
         calls = {
@@ -166,10 +162,9 @@ class Server:
         _check_range("sequences", len(request.sequences), self._max_queries, low=1)
         for i, sequence in enumerate(request.sequences):
             _check_tokens(f"sequences[{i}]", sequence.ids, loaded.about)
-        with self._decoding:
-            return pb.DetokenizeReply(
-                texts=loaded.detokenize([list(sequence.ids) for sequence in request.sequences])
-            )
+        return pb.DetokenizeReply(
+            texts=loaded.detokenize([list(sequence.ids) for sequence in request.sequences])
+        )
 
 
 def _handler(

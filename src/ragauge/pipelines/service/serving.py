@@ -96,34 +96,16 @@ def serve_index(
         server = Server(index.load(), settings, tls=access.tls(), token=token)
         if access.insecure and not is_loopback(settings.host):
             logger.warning("warning: %s: other machines can reach it; --insecure", server.address)
-        _serve(server, settings, files, while_stdin_open, address_file)
+        process.serve(
+            server,
+            settings.grace,
+            while_stdin_open=while_stdin_open,
+            address_file=address_file,
+            files=files,
+        )
     missing = [path for path in files if not path.exists()]
     if missing:
         logger.error(
             "stopped before %d of %d files were there: %s", len(missing), len(files), missing[0]
         )
     return 1 if missing else 0
-
-
-def _serve(
-    server: Server,
-    settings: ServerSettings,
-    files: list[Path],
-    while_stdin_open: bool,
-    address_file: Path | None,
-) -> None:
-    def announce() -> None:
-        if address_file:
-            jobs.write_address(address_file, server.address)
-
-    try:
-        process.serve(
-            server,
-            settings.grace,
-            while_stdin_open=while_stdin_open,
-            on_ready=announce,
-            is_finished=lambda: bool(files) and jobs.are_finished(files),
-        )
-    finally:
-        if address_file:
-            address_file.unlink(missing_ok=True)

@@ -61,7 +61,7 @@ def test_the_generated_modules_are_those_of_the_proto_file(tmp_path):
 def test_served_answers_are_those_of_the_searcher(client):
     queries = [*parts.queries(24), Query(text="rare", k=200, nprobe=1)]
     expected = parts.Toy().search(queries)
-    assert (expected[-1].ids < 0).any()  # places without a neighbour
+    assert len(expected[-1].rows) < 200
     parts.assert_same(client.search(queries), expected)
     parts.assert_same([client.search([query])[0] for query in queries], expected)
 
