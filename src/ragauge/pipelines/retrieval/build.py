@@ -52,10 +52,9 @@ class DatabaseBuild:
         folder = self.folder
         settings = self.settings
         sets = list(settings.evaluation_sets)
-        recipe = settings.indexes.get(label)
+        recipe: Any = settings.indexes.get(label)  # of a step of an index
         if recipe and self.threads:
             faiss.omp_set_num_threads(self.threads)
-        result = step
         if step == "chunks":
             is_new = chunking.build_shard(folder, settings, shard)
             result = f"chunks of shard {shard}"
@@ -67,9 +66,7 @@ class DatabaseBuild:
             result = f"near-duplicates of shard {shard}"
         elif step == "gather":
             is_new = chunking.gather(folder, settings.shards, sets)
-            counts = Database(folder).counts
-            shown = ", ".join(f"{key} {value:,}" for key, value in counts.items())
-            result = f"gathered: {shown}"
+            result = "gathered"
         elif step == "embed":
             is_new = embed.build_embeddings(folder, shard, self._encoder())
             result = f"embeddings of shard {shard}"
@@ -85,6 +82,9 @@ class DatabaseBuild:
             is_new = index.merge(folder, label, recipe)
             result = f"index {label}: merged"
         logger.info("%s%s", result, "" if is_new else ": there already")
+        if step == "gather":
+            counts = Database(folder).counts
+            logger.info("%s", ", ".join(f"{key} {value:,}" for key, value in counts.items()))
 
     def verify(self) -> dict[str, Any]:
         """Hash every file of the database and its indexes, and open them.

@@ -37,14 +37,14 @@ def wait_for_server(
     Raises:
         UserError: it failed, or none in `limit_s`.
     """
-    from ragauge.pipelines.service.client import Client, RetrievalError
+    from ragauge.pipelines.service.client import Client, LostError
 
     end = time.monotonic() + limit_s
     while time.monotonic() < end:
         if _has_failed(path, failed_s):
             raise UserError(f"{path}: the job of this retrieval server failed; its log says why")
         # none yet, or of a server that was killed
-        with suppress(FileNotFoundError, RetrievalError):
+        with suppress(FileNotFoundError, LostError):
             address = path.read_text(encoding="utf-8").strip()
             with Client(address, **access) as client:
                 client.wait_until_ready(READY_S)

@@ -25,7 +25,6 @@ class RefusedError(Exception):
 class SearchJob:
     """One request in the queue or in search."""
 
-    searcher: Retriever
     queries: Sequence[Query]
     arrived_s: float = field(default_factory=time.perf_counter)
     queue_s: float = 0.0  # seconds between arrival and search
@@ -33,19 +32,15 @@ class SearchJob:
 
 
 class SearchQueue:
-    def __init__(self, capacity: int, workers: int = 1) -> None:
-        """`capacity`: requests in the queue and in search; one more is refused.
-
-        `workers`: searches at the same time.
-        """
+    def __init__(self, searcher: Retriever, capacity: int) -> None:
+        """`capacity`: requests in the queue and in search; one more is refused."""
+        self._searcher = searcher
         self._capacity = capacity
         self._room = threading.BoundedSemaphore(capacity)
-        self._lock = threading.Lock()
         self.waiting: deque[SearchJob] = deque()
-        self.running: set[Future[list[Neighbours]]] = set()  # answers of what is in search
-        # Searches have threads of their own: OpenMP keeps a team of threads for every thread that
-        # ever searched.
-        self._threads = ThreadPoolExecutor(workers, "search")
+        self._running: list[Future[list[Neighbours]]] = []  # the answers of what is in search
+        # One thread searches: OpenMP keeps a team of threads for every thread that ever searched.
+        self._thread = ThreadPoolExecutor(1, "search")
 
     def search(self, job: SearchJob, context: grpc.ServicerContext) -> list[Neighbours]:
         """Search a request, and wait for its answer no longer than its caller does.
@@ -58,7 +53,7 @@ class SearchQueue:
             raise RefusedError(grpc.StatusCode.UNAVAILABLE, limit)
         try:
             self.waiting.append(job)
-            self._threads.submit(self._search_next)
+            self._thread.submit(self._search_next)
             if not context.add_callback(job.answer.cancel):  # the call is over already
                 job.answer.cancel()
             return job.answer.result(context.time_remaining())
@@ -70,11 +65,9 @@ class SearchQueue:
             self._room.release()
 
     def close(self, grace_s: float) -> bool:
-        """End the threads, each after its search; False if one still searches after `grace_s`."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        with self._lock:  # a search whose caller is gone is no request of the server's any more
-            running = list(self.running)
-        return not wait(running, max(0.0, grace_s)).not_done
+        """End the thread after its search; False if it still searches after `grace_s`."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        return not wait(self._running, max(0.0, grace_s)).not_done
 
     def _search_next(self) -> None:
         """Search the first request with those that fit into its call; nothing where an earlier call
@@ -82,31 +75,26 @@ class SearchQueue:
         """
         jobs: list[SearchJob] = []
         room = MAX_JOINED_QUERIES
-        with self._lock:
-            while self.waiting and (not jobs or len(self.waiting[0].queries) <= room):
-                job = self.waiting.popleft()
-                if job.answer.set_running_or_notify_cancel():
-                    job.queue_s = time.perf_counter() - job.arrived_s
-                    jobs.append(job)
-                    room -= len(job.queries)
-            self.running |= {job.answer for job in jobs}
+        while self.waiting and (not jobs or len(self.waiting[0].queries) <= room):
+            job = self.waiting.popleft()
+            if job.answer.set_running_or_notify_cancel():
+                job.queue_s = time.perf_counter() - job.arrived_s
+                jobs.append(job)
+                room -= len(job.queries)
         if jobs:
-            _search(jobs)
-        with self._lock:
-            self.running -= {job.answer for job in jobs}
+            self._running = [job.answer for job in jobs]
+            self._answer(jobs)
 
-
-def _search(jobs: Sequence[SearchJob]) -> None:
-    """Search requests in one call and answer each; if the call fails, search each by itself."""
-    requests = [job.queries for job in jobs]
-    try:
-        answers = jobs[0].searcher.search_together(requests)
-    except Exception as error:
-        if len(jobs) == 1:
-            jobs[0].answer.set_exception(error)
-        else:
+    def _answer(self, jobs: Sequence[SearchJob]) -> None:
+        """Search requests in one call and answer each; if the call fails, search each by itself."""
+        try:
+            answers = self._searcher.search_together([job.queries for job in jobs])
+        except Exception as error:
+            if len(jobs) == 1:
+                jobs[0].answer.set_exception(error)
+                return
             for job in jobs:
-                _search([job])
-        return
-    for job, answer in zip(jobs, answers, strict=True):
-        job.answer.set_result(answer)
+                self._answer([job])
+        else:
+            for job, answer in zip(jobs, answers, strict=True):
+                job.answer.set_result(answer)
