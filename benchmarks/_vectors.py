@@ -16,7 +16,7 @@ from _common import parse_options
 from ragauge.pipelines.indexes.hnsw import GRAPH, IDS, Hnsw
 from ragauge.pipelines.retrieval.retriever import About, Neighbour, Neighbours, Query
 from ragauge.pipelines.service.process import serve
-from ragauge.pipelines.service.server import LoadedIndex, Server
+from ragauge.pipelines.service.server import Server
 from ragauge.pipelines.service.settings import ServerSettings
 
 TOKENS = 64  # of a chunk, as the service sends them
@@ -63,7 +63,7 @@ class Rows:
         self._index = RECIPE.open(build(folder, part, of))
         self._tokens = np.random.default_rng(0).integers(0, 30000, (4096, TOKENS)).astype(np.int32)
 
-    def about(self) -> About:
+    def describe(self) -> About:
         """As the service describes itself; numbers of queries are its tokens."""
         return About(
             "vectors",
@@ -75,6 +75,10 @@ class Rows:
             len(self._queries),
             TOKENS,
         )
+
+    def detokenize(self, sequences: Sequence[Sequence[int]]) -> list[str]:
+        """Nothing: the tokens are random."""
+        return [""] * len(sequences)
 
     def search_together(self, requests: Sequence[Sequence[Query]]) -> list[list[Neighbours]]:
         """One call of the index for each k and nprobe."""
@@ -120,8 +124,7 @@ def main() -> None:
         while_stdin_open=(False, "stop with the process that started it"),
     )
     rows = Rows(args.folder, args.part, args.of)
-    loaded = LoadedIndex(rows, rows.about(), lambda sequences: [""] * len(sequences))
-    server = Server(loaded, ServerSettings(port=args.port))
+    server = Server(rows, ServerSettings(port=args.port))
     serve(server, 5.0, while_stdin_open=args.while_stdin_open)
 
 

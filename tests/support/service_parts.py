@@ -18,7 +18,7 @@ import numpy as np
 from ragauge.errors import UserError
 from ragauge.pipelines.retrieval.retriever import About, Neighbour, Neighbours, Query
 from ragauge.pipelines.service.process import running_command, serve
-from ragauge.pipelines.service.server import LoadedIndex, Server
+from ragauge.pipelines.service.server import Server
 from ragauge.pipelines.service.settings import ServerSettings
 
 CHUNK = 8
@@ -109,22 +109,20 @@ class Held(Toy):
         assert text != SLEEP or self.release.wait(60)
 
 
-class OneByOne:
-    """Searches the requests of a call one after another, by a searcher that searches one request
-    alone.
+class Served:
+    """A searcher as a server takes it: a toy that searches one request alone searches one after
+    another.
     """
 
-    def __init__(self, searcher):
+    def __init__(self, searcher, about, detokenize):
         self.searcher = searcher
+        self.describe = lambda: about
+        self.detokenize = detokenize
 
     def search_together(self, requests):
+        if hasattr(self.searcher, "search_together"):
+            return self.searcher.search_together(requests)
         return [self.searcher.search(request) for request in requests]
-
-
-def loaded(searcher, about=ABOUT, detokenize=None):
-    return LoadedIndex(
-        searcher if hasattr(searcher, "search_together") else OneByOne(searcher), about, detokenize
-    )
 
 
 def server(
@@ -137,7 +135,7 @@ def server(
     **settings,
 ):
     chosen = ServerSettings(**{"port": 0, **settings})
-    return Server(loaded(searcher, about, detokenize), chosen, tls=tls, token=token)
+    return Server(Served(searcher, about, detokenize), chosen, tls=tls, token=token)
 
 
 def spelled(sequences):

@@ -17,7 +17,7 @@ from ragauge.pipelines.retrieval.retriever import Query, Retriever
 from ragauge.pipelines.service import process
 from ragauge.pipelines.service.client import Client, RetrievalError
 from ragauge.pipelines.service.fanout import Fanout
-from ragauge.pipelines.service.server import LoadedIndex, Server
+from ragauge.pipelines.service.server import Server
 from ragauge.pipelines.service.settings import ServerSettings
 from ragauge.testing import write_checkpoint
 from tables import cases
@@ -103,9 +103,7 @@ def test_the_parts_answer_as_the_whole(folder, retriever):
                 threads=1,
                 part=(number, SHARDS),
             )
-            server = opened.enter_context(
-                Server(LoadedIndex(part, part.describe(), list), ServerSettings(port=0))
-            )
+            server = opened.enter_context(Server(part, ServerSettings(port=0)))
             clients.append(opened.enter_context(Client(server.address)))
         merged = Fanout(clients).search(shared)
         whole = retriever.search(shared)

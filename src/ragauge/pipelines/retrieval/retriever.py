@@ -167,6 +167,10 @@ class Retriever:
             len(index), index.recipe.max_nprobe, database.vocabulary, database.chunk_tokens,
         )  # fmt: skip
 
+    def detokenize(self, sequences: Sequence[Sequence[int]]) -> list[str]:
+        """Return the text of sequences of tokens."""
+        return list(self.database.tokenizer.batch_decode(sequences))
+
     def search(self, queries: Sequence[Query]) -> list[Neighbours]:
         """Return the neighbours of each query, in order.
 
@@ -203,16 +207,15 @@ class Retriever:
         remaining = iter(answers)
         return [[next(remaining) for _ in request] for request in requests]
 
-    def calibrate(self, nprobes: Sequence[int] | None = None, trials: int = 5) -> LinearTime:
+    def calibrate(self, nprobes: Sequence[int], trials: int = 5) -> LinearTime:
         """Measure calls of one query, a new one in each trial, and store the line that predicts a
         call's seconds.
         """
-        choices = list(nprobes or self.index.nprobes)
         ids = np.linspace(0, len(self.database) - 1, trials + 1, dtype=np.int64)
         texts = [self.database.tokenizer.decode(row) for row in self.database.tokens(ids)]
         points = []
         for trial, text in enumerate(texts):
-            for nprobe in choices:
+            for nprobe in nprobes:
                 start = time.perf_counter()
                 self.search([Query(text=text or "?", nprobe=nprobe)])
                 if trial:  # the first warms up

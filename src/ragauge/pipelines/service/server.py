@@ -4,7 +4,6 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 import grpc
@@ -39,15 +38,6 @@ MAX_BUDGET_S = 3600.0
 Request = TypeVar("Request", bound=Message)
 
 
-@dataclass(frozen=True)
-class LoadedIndex:
-    """What answers requests."""
-
-    searcher: Retriever
-    about: About
-    detokenize: Callable[[list[list[int]]], list[str]]  # by the database's tokenizer
-
-
 class TokenCheck(grpc.ServerInterceptor):
     """Reads the token in a call's metadata, before its message and before it is counted.
 
@@ -73,7 +63,7 @@ class Server:
 
     def __init__(
         self,
-        loaded: LoadedIndex,
+        searcher: Retriever,
         settings: ServerSettings,
         *,
         tls: grpc.ServerCredentials | None = None,
@@ -85,8 +75,9 @@ class Server:
         Raises:
             UserError: the address cannot be listened on.
         """
-        self.loaded = loaded
-        self.queue = SearchQueue(loaded.searcher, settings.max_concurrent)
+        self._searcher = searcher
+        self._about = searcher.describe()
+        self.queue = SearchQueue(searcher, settings.max_concurrent)
         self._max_queries = settings.max_queries
         self._health = health.HealthServicer()
         threads = settings.max_concurrent + SPARE_THREADS
@@ -94,7 +85,7 @@ class Server:
             "Search": _handler(pb.SearchRequest, self._search),
             "Detokenize": _handler(pb.DetokenizeRequest, self._detokenize),
             "Describe": _handler(
-                pb.DescribeRequest, lambda *_: pb.Description(**vars(loaded.about))
+                pb.DescribeRequest, lambda *_: pb.Description(**vars(self._about))
             ),
         }
         self._server = grpc.server(
@@ -141,7 +132,7 @@ class Server:
         self.stop()
 
     def _search(self, request: pb.SearchRequest, context: grpc.ServicerContext) -> pb.SearchReply:
-        job = SearchJob(_read_queries(request, self.loaded.about, self._max_queries))
+        job = SearchJob(_read_queries(request, self._about, self._max_queries))
         answers = self.queue.search(job, context)
         return pb.SearchReply(
             results=[wire.neighbours_message(answer, job.queue_s) for answer in answers]
@@ -150,12 +141,11 @@ class Server:
     def _detokenize(
         self, request: pb.DetokenizeRequest, _: grpc.ServicerContext
     ) -> pb.DetokenizeReply:
-        loaded = self.loaded
         _check_range("sequences", len(request.sequences), self._max_queries, low=1)
         for i, sequence in enumerate(request.sequences):
-            _check_tokens(f"sequences[{i}]", sequence.ids, loaded.about)
+            _check_tokens(f"sequences[{i}]", sequence.ids, self._about)
         return pb.DetokenizeReply(
-            texts=loaded.detokenize([list(sequence.ids) for sequence in request.sequences])
+            texts=self._searcher.detokenize([list(sequence.ids) for sequence in request.sequences])
         )
 
 
