@@ -157,7 +157,7 @@ def mark(database: Path, shards: int, number: int, sets: Sequence[str] = ()) -> 
 
     def make(folder: Path) -> dict[str, Any]:
         shard = parts[number]
-        tokenizer = load_tokenizer(shard.manifest["tokenizer_source"])
+        tokenizer = shard.tokenizer
 
         def test_of(sources: Sequence[BuiltFolder]) -> Callable[[str], bool]:
             texts = [text.text for source in sources for text in source.evaluation()]

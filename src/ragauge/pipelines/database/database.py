@@ -98,6 +98,22 @@ class Shard(BuiltFolder):
         # (chunk,), counted within the shard
         self.chunk_documents = self.array("documents.bin", "int32")
 
+    @cached_property
+    def tokenizer(self) -> Any:
+        """The tokenizer of the chunks. Raises UserError if its source has changed since."""
+        source = self.manifest["tokenizer_source"]
+        tokenizer = load_tokenizer(source)
+        if tokenizer_sha256(tokenizer) != self.manifest["made_from"]["tokenizer"]:
+            raise UserError(
+                f"{self.folder}: its tokenizer {source!r} is no longer the one that it was made with"
+            )
+        return tokenizer
+
+    def texts(self, rows: slice) -> list[str]:
+        """Return chunks as text."""
+        chunks = zip(self.tokens[rows], self.lengths[rows], strict=True)
+        return [str(self.tokenizer.decode(row[:length].tolist())) for row, length in chunks]
+
     def document_tokens(self) -> Iterator[list[int]]:
         """Yield the tokens of each document."""
         is_token = np.arange(self.chunk_tokens) < self.lengths[:, None]
@@ -144,13 +160,10 @@ class Database:
         """Chunks."""
         return int(self.chunk_starts[-1])
 
-    @cached_property
+    @property
     def tokenizer(self) -> Any:
         """The tokenizer of the chunks. Raises UserError if its source has changed since."""
-        source = self.manifest["tokenizer_source"]
-        tokenizer = load_tokenizer(source)
-        self.check_tokenizer(tokenizer, source)
-        return tokenizer
+        return self.shards[0].tokenizer
 
     @cached_property
     def vocabulary(self) -> int:
