@@ -313,30 +313,6 @@ def test_held_out_text_takes_each_article_before_any_twice(folder):
         texts(database, 9000)
 
 
-def test_one_command_runs_the_pipelines_of_a_configuration_that_take_turns(folder, tmp_path):
-    timed = {"task": "generate", "interleaved": True, "tokens": 100, "limit": 2, "trials": 2}
-    pipelines = {
-        "drawn_{interval}": {**timed, "schedule": "random", "interval": [16, 64]},
-        "none": {**timed, "schedule": "no_retrieval"},
-    }
-    sections = {
-        "run": "r",
-        "models": {"tiny": {"source": str(folder / "model"), "dtype": "float32"}},
-        "databases": {"db": {"tokenizer": str(folder / "model")}},
-        "pipelines": pipelines,
-    }
-    config = tmp_path / "c.yaml"
-    config.write_text(json.dumps(sections))
-    out = tmp_path / "none.jsonl"
-    options = ["--config", str(config), "--entry", "none", "--database", str(folder / "db")]
-    assert main(["piperag", "run", *options, "--out", str(out)]) == 0
-    found = {path.stem: read_kind(path, SequenceRecord) for path in tmp_path.glob("*.jsonl")}
-    assert found.keys() == {"none", "drawn_16", "drawn_64"}
-    for records in found.values():
-        assert [len(record.trials_s) for record in records] == [2, 2]
-        assert [record.status for record in records] == ["ok", "ok"]
-
-
 @pytest.mark.parametrize("mode", ["joint", "cross_attention"])
 def test_a_mode_is_trained_and_scored_by_the_command_line(folder, tmp_path, mode):
     chunks = Database(folder / "db")

@@ -285,12 +285,3 @@ def outcome(search):
             else str(error)
         )
     return "answered"
-
-
-def test_a_client_that_retries_gets_its_turn():
-    with (
-        parts.server(parts.Toy(), max_concurrent=1) as server,
-        Client(server.address, deadline_s=8, retries=4) as client,
-    ):
-        pending = [client.start([Query(text=parts.SLEEP)]) for _ in range(2)]
-        assert [len(search.result()) for search in pending] == [1, 1]
