@@ -270,7 +270,7 @@ def test_verifying_finds_a_flipped_bit_and_says_what_it_read(folder, tmp_path, c
     for path in copy.rglob("index.ivfdata"):
         before = path.read_bytes()
         path.write_bytes(bytes([before[0] ^ 4]) + before[1:])
-        with pytest.raises(UserError, match="index.ivfdata: not the bytes"):
+        with pytest.raises(UserError, match=r"index\.ivfdata: not the bytes"):
             folders.verify(copy)
         path.write_bytes(before)
     command = ["index", "verify", "--database", str(copy), "--set", "shards=3", "--json"]
