@@ -30,6 +30,10 @@ class SearchJob:
     queue_s: float = 0.0  # seconds between arrival and search
     answer: Future[list[Neighbours]] = field(default_factory=Future)
 
+    def abandon(self) -> None:
+        """Let the search not begin; no effect on one that has."""
+        self.answer.cancel()
+
 
 class SearchQueue:
     def __init__(self, searcher: Retriever, capacity: int) -> None:
@@ -54,11 +58,11 @@ class SearchQueue:
         try:
             self.waiting.append(job)
             self._thread.submit(self._search_next)
-            if not context.add_callback(job.answer.cancel):  # the call is over already
-                job.answer.cancel()
+            if not context.add_callback(job.abandon):  # the call is over already
+                job.abandon()
             return job.answer.result(context.time_remaining())
         except (CancelledError, TimeoutError):
-            job.answer.cancel()
+            job.abandon()
             late = "the request's time ran out before it was searched"
             raise RefusedError(grpc.StatusCode.DEADLINE_EXCEEDED, late) from None
         finally:
