@@ -92,21 +92,6 @@ def test_codes_are_faisss(metric, threads, nlist):
     assert others <= 2  # of 24,000: two centroids as near, up to rounding
 
 
-def test_a_filled_index_has_the_size_asked_for_and_finds_real_chunks(database):
-    filled = Index(database, "filled_ivf")
-    vectors = Vectors.open(database.folder, filled.recipe)
-    assert (
-        len(filled)
-        == filled.recipe.filled
-        == 5_000
-        == sum(len(i) for s in range(3) for _, i in vectors.blocks(s))
-    )
-    ids = filled.search(queries(), 10, 8)[1]
-    assert ids.min() >= 0
-    assert ids.max() < len(database)
-    assert filled.search_raw(queries(), 10, 8)[1].max() >= len(database)
-
-
 @pytest.mark.parametrize("filled", [None, 3000])
 def test_a_sample_has_no_more_vectors_than_its_count_evenly_over_the_shards(folder, filled):
     vectors = Vectors.open(folder, INDEX.model_copy(update={"filled": filled}))
