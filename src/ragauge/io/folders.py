@@ -189,6 +189,9 @@ def _manifest(folder: Path, wanted: str | None) -> dict[str, Any]:
     manifest = read_object(path)
     if wanted not in (None, manifest.get("kind")):
         raise UserError(f"{path}: must be a {kind}, not {manifest.get('kind')!r}")
+    files = manifest.get("files")
+    if not isinstance(files, dict) or not all(is_file_facts(*entry) for entry in files.items()):
+        raise UserError(f"{path}: not a manifest of a {kind}: it has no sizes and hashes of files")
     seal = manifest.pop("seal", None)
     if seal != text_sha256(manifest):
         raise UserError(
