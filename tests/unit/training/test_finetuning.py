@@ -19,8 +19,10 @@ import torch.nn.functional as F
 from preloaded import Preloaded
 from ragauge.cli._main import main
 from ragauge.engines.loading import load_lm
+from ragauge.engines.spans import Row
 from ragauge.errors import UserError
 from ragauge.methods.evidence.sft import Encoded
+from ragauge.methods.prompts import unit_steps
 from ragauge.testing import byte_tokenizer, write_checkpoint
 from ragauge.training import finetuning
 from ragauge.training.finetuning import FineTuning, pack, response_nll, separate
@@ -147,6 +149,25 @@ def test_requests_in_one_pass_are_requests_in_passes_of_their_own(folder):
     torch.testing.assert_close(together, alone)
     for a, p in zip(shared, model.parameters(), strict=True):
         torch.testing.assert_close(a, p.grad, atol=1e-6, rtol=1e-4)
+
+
+def test_documents_longer_than_the_checkpoints_positions_are_read_whole_under_linear_scaling(
+    folder,
+):
+    """As LongAlpaca is: `max_position_embeddings` says less than its scaled positions reach."""
+    scaled = {"rope_type": "linear", "factor": 16.0, "rope_theta": 10000.0}
+    write_checkpoint(folder / "model", max_position_embeddings=64, rope_parameters=scaled)
+    material = material_of(folder)
+    one = separate(max(material.train, key=lambda e: len(e.document)))[0]
+    assert len(one.document) > 5 * 64
+    loss = response_nll(material.model(), pack(one)).mean().detach()
+    [(request, response)] = one.requests
+    ids = [*one.document, *request, *response]
+    lm = load_lm(str(folder / "model"), threads=1, max_context=4096)
+    row = Row(ids, unit_steps(0, len(ids)))
+    read = lm.extend(lm.new_cache(len(ids)), [row], stage="prompt", logp=True)
+    expected = -read.logp[0][-len(response) :].mean()
+    torch.testing.assert_close(loss, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_a_decoder_without_rotary_positions_reads_requests_apart(folder):
