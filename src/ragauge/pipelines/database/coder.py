@@ -3,14 +3,15 @@ of the time.
 
 faiss compares a vector's parts with centroids one by one where a part has few dimensions (the
 paper's 64 bytes of 384 dimensions: 6). Here the nearest centroid has the least |c|^2 / 2 - xc, a
-product over many vectors at once.
+product over many vectors at once: [x 1] times [-c |c|^2 / 2].
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
-# vectors at a time: their distances to the centroids stay in the processor's cache
+# vectors at a time: their distances to the centroids of one part stay in the processor's cache
 ROWS = 256
 
 
@@ -20,17 +21,19 @@ class Coder:
     def __init__(self, index: Any) -> None:
         """Take faiss's index, with centroids of residuals, as `index_factory` makes it."""
         import faiss
-        import torch
 
         assert index.by_residual
         assert index.pq.nbits == 8
-        torch.set_num_threads(faiss.omp_get_max_threads())
         pq = index.pq
-        centroids = torch.from_numpy(faiss.vector_to_array(pq.centroids))
+        centroids = faiss.vector_to_array(pq.centroids).reshape(pq.M, pq.ksub, pq.dsub)
         self.index = index
+        self._parts = int(pq.M)
+        self._width = int(pq.dsub)
         self._coarse = index.quantizer.reconstruct_n(0, index.nlist)
-        self._centroids = centroids.view(pq.M, pq.ksub, pq.dsub).mT.contiguous()
-        self._halves = self._centroids.square().sum(1, keepdim=True) / 2  # (part, 1, centroid)
+        halves = (centroids**2).sum(-1) / 2
+        # (part, row, centroid)
+        self._turned = np.concatenate([-centroids.transpose(0, 2, 1), halves[:, None]], 1)
+        self._threads = faiss.omp_get_max_threads()
 
     def add(self, vectors: np.ndarray, ids: np.ndarray) -> None:
         """Add vectors (n, dim) float32 with their ids (n,) int64."""
@@ -43,12 +46,26 @@ class Coder:
 
     def codes(self, residuals: np.ndarray) -> np.ndarray:
         """Return the centroids (n, part) uint8 that are nearest to residuals (n, dim) float32."""
-        import torch
+        nearest = np.empty((len(residuals), self._parts), np.uint8)
+        each = max(1, -(-len(residuals) // self._threads))
 
-        nearest = np.empty((len(residuals), len(self._centroids)), np.uint8)
-        for first in range(0, len(residuals), ROWS):
-            rows = torch.from_numpy(residuals[first : first + ROWS])
-            parts = rows.view(len(rows), len(self._centroids), -1).transpose(0, 1)
-            distances = torch.baddbmm(self._halves, parts, self._centroids, alpha=-1)
-            nearest[first : first + ROWS] = distances.argmin(-1).T.numpy()
+        def fill(first: int) -> None:
+            last = min(first + each, len(residuals))
+            extended = np.ones((self._parts, ROWS, self._width + 1), np.float32)
+            distances = np.empty((ROWS, self._turned.shape[2]), np.float32)
+            for start in range(first, last, ROWS):
+                rows = residuals[start : min(start + ROWS, last)].reshape(
+                    -1, self._parts, self._width
+                )
+                extended[:, : len(rows), :-1] = rows.transpose(1, 0, 2)
+                for part in range(self._parts):
+                    np.matmul(extended[part], self._turned[part], out=distances)
+                    nearest[start : start + len(rows), part] = distances[: len(rows)].argmin(1)
+
+        # starting a thread where memory is short can hang for ever: CPython issue 140746
+        if self._threads == 1:
+            fill(0)
+            return nearest
+        with ThreadPoolExecutor(self._threads) as pool:
+            list(pool.map(fill, range(0, len(residuals), each)))
         return nearest
