@@ -125,7 +125,7 @@ def test_the_parts_answer_as_the_whole(folder, retriever):
 [--port, '70000'] -> --port: must be less than or equal to 65535, not '70000'
 [--tls-cert, a.pem] -> --tls-cert and --tls-key: give both or neither
 [--tls-cert, a.pem, --tls-key, b.pem] -> TLS: a.pem and b.pem cannot be used: No such file
-[--token-file, none] -> none: No such file
+[--token-file, none] -> none: cannot be read: No such file
 [--cores, x] -> cores 'x': must be a list of cores
 [--part, 0/3] -> part-0-of-3: no merged index
 [--host, 203.0.113.1, --insecure] -> cannot listen on 203.0.113.1:0

@@ -12,7 +12,6 @@ from pathlib import Path
 import grpc
 
 from ragauge.errors import UserError
-from ragauge.io.files import os_errors_as_user_errors
 
 MIN_CHARACTERS = 16
 MAX_CHARACTERS = 4096
@@ -62,8 +61,11 @@ def read_token(path: Path) -> str:
     Raises:
         UserError: the file cannot be read, or holds no token.
     """
-    with os_errors_as_user_errors(path), path.open("rb") as file:
-        token = file.read(MAX_CHARACTERS + 1).strip()
+    try:
+        with path.open("rb") as file:
+            token = file.read(MAX_CHARACTERS + 1).strip()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
     if not re.fullmatch(rb"[!-~]{%d,%d}" % (MIN_CHARACTERS, MAX_CHARACTERS), token):
         raise UserError(
             f"{path}: must hold a token of {MIN_CHARACTERS} to {MAX_CHARACTERS} printable ASCII"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ragauge.errors import UserError
-from ragauge.io.files import os_errors_as_user_errors, write_file
+from ragauge.io.files import write_file
 
 # that a mark of failure stands before the job is given up, since it may be tried again
 FAILED_S = 120.0
@@ -59,8 +59,10 @@ def read_list(path: Path) -> list[Path]:
     Raises:
         UserError: the list cannot be read.
     """
-    with os_errors_as_user_errors(path):
+    try:
         return [Path(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def are_finished(files: Iterable[Path]) -> bool:
