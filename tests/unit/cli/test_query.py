@@ -34,7 +34,9 @@ def test_json_holds_the_answer_of_the_searcher(addresses, capsys):
     result = json.loads(output.splitlines()[-1])
     [expected] = parts.Toy().search([Query(text="a", k=3, nprobe=9)])
     assert [one["id"] for one in result["neighbours"]] == expected.ids
-    assert [one["distance"] for one in result["neighbours"]] == [row.distance for row in expected.rows]
+    assert [one["distance"] for one in result["neighbours"]] == [
+        row.distance for row in expected.rows
+    ]
     first = result["neighbours"][0]
     assert first["text"] == parts.spelled([first["tokens"]])[0]
     assert first["continuation"] == parts.spelled([first["continuation_tokens"]])[0]

@@ -3,15 +3,19 @@ checkpoint's folder.
 """
 
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 import tiny_models
+from ragauge.assets import store
 from ragauge.errors import UserError
 from ragauge.methods.rankers.dense import Encoder, load_encoder
 from ragauge.pipelines.database.embed import OnnxEncoder
+from ragauge.testing import write_checkpoint
 
 
 def encoder(folder, weight=None):
@@ -55,6 +59,24 @@ def test_a_vector_that_is_not_finite_is_one_line(tmp_path, monkeypatch, kind, mo
         f"encoder {name}: 2 of 2 texts have values that are not finite numbers, the first is 'Tea'"
     )
     assert str(refused.value).startswith(message)
+
+
+def test_graphs_are_known_by_content_not_by_a_folders_last_name(tmp_path, monkeypatch):
+    targets = []
+
+    def build(self, target, make):
+        targets.append(target)
+        raise InterruptedError
+
+    monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(store.Store, "build", build)
+    one = write_checkpoint(tmp_path / "a" / "model")
+    copy = Path(shutil.copytree(one, tmp_path / "b" / "model"))
+    other = write_checkpoint(tmp_path / "c" / "model", num_hidden_layers=1)
+    for folder in (one, copy, other):
+        with pytest.raises(InterruptedError):
+            OnnxEncoder(f"path:{folder}")
+    assert targets[0] == targets[1] != targets[2]
 
 
 @pytest.mark.parametrize("kind", [load_encoder, OnnxEncoder])
