@@ -5,11 +5,10 @@ why not.
 import logging
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePosixPath
 
 from ragauge.datasets.base.dataset import Document
 from ragauge.errors import UserError
@@ -29,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SourceDocuments:
-    """The documents of a folder, and the files that could not be read."""
+    """The documents of a folder, and what was not read of it."""
 
     # titled as they title themselves, else by their path without suffix
     documents: tuple[Document, ...]
@@ -46,21 +45,6 @@ class SourceDocuments:
     not_read: dict[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class SourceFile:
-    """A file of the folder: its documents, and what of it was not read."""
-
-    name: str  # its path in the folder
-    documents: Sequence[Document] = ()
-    skipped: str = ""
-    read_in_part: str = ""
-    left_out: float = 0.0
-    omissions: str = ""
-
-
-NOTES = ("skipped", "read_in_part", "left_out", "omissions")
-
-
 def read(place: Path) -> SourceDocuments:
     """Read the documents of a folder, at any depth, in the order of the files' names, or of a file.
 
@@ -75,29 +59,54 @@ def read(place: Path) -> SourceDocuments:
         raise UserError(f"--documents: {place}: no such folder or file")
     folder = place if place.is_dir() else place.parent
     files = _visible_files(place) if place.is_dir() else [place]
-    paths = [path for path in files if path.name.lower().endswith(SUFFIXES)]
-    short = _short_names(folder, paths)
-    bar_of_files = bar("reading documents", "file", iterable=paths, delay=2)
+    paths = {_name(folder, path): path for path in files if _ends_with(path, SUFFIXES)}
+    short = _short_names(paths)
+    others = [path for path in files if not _ends_with(path, SUFFIXES)]
+    unread = Counter(path.suffix.lower() or path.name for path in others)
+    found = SourceDocuments((), not_read=dict(unread))
+    read: list[tuple[Document, str]] = []  # with the file's name, or "" for a line of JSON
     with ReaderProcess() as reader:
-        read = [_read_file(reader, path, _name(folder, path), short) for path in bar_of_files]
-    notes: dict[str, dict[str, Any]] = {
-        note: {file.name: getattr(file, note) for file in read if getattr(file, note)}
-        for note in NOTES
-    }
-    if not any(file.documents for file in read):
-        raise UserError(f"--documents: {_nothing(place, folder, notes['skipped'])}")
-    _warn("skipped", folder, notes["skipped"])
-    _warn("read in part:", folder, notes["read_in_part"])
-    unread = Counter(_kind(path) for path in files if path not in paths)
+        for name, path in bar("reading documents", "file", iterable=paths.items(), delay=2):
+            if _ends_with(path, RECORDS):
+                records, empty = _records(path, short[name])
+                read += [(record, "") for record in records]
+                if empty:
+                    (found.read_in_part if records else found.skipped)[name] = empty
+                continue
+            try:
+                content = reader.read(path)
+            except UnreadableError as error:
+                found.skipped[name] = str(error)
+                continue
+            read.append((Document(content.title or short[name], content.text), name))
+            if content.warning:
+                found.read_in_part[name] = content.warning
+            if share := round(content.left_out, 3):
+                found.left_out[name] = share
+            if content.omissions:
+                found.omissions[name] = content.omissions
+    if not read:
+        raise UserError(f"--documents: {_nothing(place, folder, found.skipped)}")
+    _warn("skipped", folder, found.skipped)
+    _warn("read in part:", folder, found.read_in_part)
     if unread:
         counts = ", ".join(f"{count} {suffix}" for suffix, count in unread.items())
-        logger.warning(
-            "not read, being of other kinds: %s; convert them to %s",
-            counts,
-            ", ".join(formats.READERS),
-        )
-    documents, names = _titled(read, short)
-    return SourceDocuments(tuple(documents), names, not_read=dict(unread), **notes)
+        kinds = ", ".join(formats.READERS)
+        logger.warning("not read, being of other kinds: %s; convert them to %s", counts, kinds)
+    titles = Counter(document.title for document, _ in read)
+    documents: list[Document] = []
+    for document, name in read:
+        title = document.title
+        if name:
+            if titles[title] > 1 and title != short[name]:
+                title = f"{title} ({short[name]})"
+            found.names.update({short[name]: title, name: title})
+        documents.append(Document(title, document.text))
+    return replace(found, documents=tuple(documents))
+
+
+def _ends_with(path: Path, suffixes: tuple[str, ...]) -> bool:
+    return path.name.lower().endswith(suffixes)
 
 
 def _visible_files(folder: Path) -> list[Path]:
@@ -115,29 +124,6 @@ def _name(folder: Path, path: Path) -> str:
     return os.fsencode(path.relative_to(folder)).decode(errors="backslashreplace")
 
 
-def _kind(path: Path) -> str:
-    """The end of a file's name, as `.txt.gz`, or its name."""
-    ends = path.suffixes[-2:] if path.suffix.lower() == ".gz" else path.suffixes[-1:]
-    return "".join(ends).lower() or path.name
-
-
-def _read_file(
-    reader: ReaderProcess, path: Path, name: str, short: Mapping[str, str]
-) -> SourceFile:
-    if path.name.lower().endswith(RECORDS):
-        documents, empty = _records(path, short[name])
-        if documents:
-            return SourceFile(name, documents, read_in_part=empty)
-        return SourceFile(name, skipped=empty)
-    try:
-        content = reader.read(path)
-    except UnreadableError as error:
-        return SourceFile(name, skipped=str(error))
-    documents = [Document(content.title or short[name], content.text)]
-    share = round(content.left_out, 3)
-    return SourceFile(name, documents, "", content.warning, share, content.omissions)
-
-
 def _warn(what: str, folder: Path, reasons: Mapping[str, str]) -> None:
     for name, reason in islice(reasons.items(), MAX_NAMED):
         logger.warning("%s %s: %s", what, folder / name, reason)
@@ -146,66 +132,37 @@ def _warn(what: str, folder: Path, reasons: Mapping[str, str]) -> None:
         logger.warning("%s %d more files, which retrieval.json of the study names", what, more)
 
 
-def _titled(
-    files: Sequence[SourceFile], short: Mapping[str, str]
-) -> tuple[list[Document], dict[str, str]]:
-    """Tell documents of the same title apart by their paths.
-
-    Returns: the documents; the title of each file's, by the path with and without suffix.
-    """
-    titles = Counter(document.title for file in files for document in file.documents)
-    documents = list[Document]()
-    names = dict[str, str]()
-    for file in files:
-        if file.name.lower().endswith(RECORDS):
-            documents += file.documents
-            continue
-        for document in file.documents:
-            title = document.title
-            if titles[title] > 1 and title != short[file.name]:
-                title = f"{title} ({short[file.name]})"
-            documents.append(replace(document, title=title))
-            names |= {short[file.name]: title, file.name: title}
-    return documents, names
-
-
-def _short_names(folder: Path, paths: list[Path]) -> dict[str, str]:
+def _short_names(names: Iterable[str]) -> dict[str, str]:
     """Each file's path in the folder -> without suffix, unless that alone tells it from another
     one.
     """
-    names = [Path(_name(folder, path)) for path in paths]
-    short = {
-        n.as_posix(): n.with_name(n.name.removesuffix(".gz")).with_suffix("").as_posix()
-        for n in names
-    }
+    short = {n: str(PurePosixPath(n.removesuffix(".gz")).with_suffix("")) for n in names}
     counts = Counter(short.values())
     return {name: name if counts[without] > 1 else without for name, without in short.items()}
 
 
 def _records(path: Path, name: str) -> tuple[list[Document], str]:
-    """The documents of JSON lines, and how many have an empty title or text, as BEIR's may. One
+    """The documents of JSON lines, and how many lines have an empty text, as BEIR's may. One
     without a title, as in C4, is titled by the file and its line.
     """
-    documents = list[Document]()
-    empty = Counter[str]()
+    documents: list[Document] = []
+    empty = 0
     for number, record in jsonl.read_jsonl(path):
         place = f"{path}:{number}"
-        blank = {key for key in ("title", "text") if not str(record.get(key, key) or "").strip()}
-        empty.update(blank)
-        if "text" in blank:
-            continue
-        titled = "title" in record and "title" not in blank
-        title = jsonl.field(record, "title", str, place) if titled else f"{name}/{number}"
-        documents.append(Document(clean(title), clean(jsonl.field(record, "text", str, place))))
-    counts = [f"lines with an empty {key}: {empty[key]}" for key in ("title", "text") if empty[key]]
-    return documents, ", ".join(counts)
+        title = f"{name}/{number}"
+        if str(record.get("title") or "").strip():
+            title = jsonl.field(record, "title", str, place)
+        if "text" in record and not str(record["text"] or "").strip():
+            empty += 1
+        else:
+            text = jsonl.field(record, "text", str, place)
+            documents.append(Document(clean(title), clean(text)))
+    return documents, f"lines with an empty text: {empty}" if empty else ""
 
 
 def _nothing(place: Path, folder: Path, skipped: Mapping[str, str]) -> str:
     """Say why a place has no documents."""
-    if skipped:
-        name, reason = next(iter(skipped.items()))
-        more = f"; {len(skipped) - 1} more could not be read" if len(skipped) > 1 else ""
-        return f"{folder / name}: {reason}{more}"
+    for name, reason in skipped.items():
+        return f"{folder / name}: {reason}"
     what = "holds no file that ends with" if place.is_dir() else "ends with none of"
     return f"{place} {what} {', '.join(SUFFIXES)}"

@@ -4,7 +4,6 @@ overwritten.
 
 import json
 import re
-import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from hashlib import sha256
@@ -32,23 +31,13 @@ def check(folder: Path, names: tuple[str, ...], command: str) -> None:
 
 def claim(folder: Path) -> None:
     """Mark a folder as a study's before anything is written there: one that is stopped early can be
-    started again.
-    """
-    if _hashes(folder) is None:
-        write(folder, {})
-
-
-def check_writable(folder: Path) -> None:
-    """Raise UserError if a folder cannot be written, or its name not be written into files; what is
-    not there yet is not left there.
+    started again. Raises UserError: it cannot be written, or its name not be written into files.
     """
     path = str(folder.resolve())
     if re.search("[\ud800-\udfff]", path):  # bytes that are no letters in this locale
         raise UserError(f"--out: {path!a} is not text in this locale")
-    is_new = not folder.exists()
-    claim(folder)
-    if is_new:
-        shutil.rmtree(folder)
+    if _hashes(folder) is None:
+        write(folder, {})
 
 
 def write(folder: Path, files: Mapping[str, bytes]) -> None:

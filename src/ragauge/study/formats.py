@@ -23,8 +23,6 @@ from ragauge.study.errors import UnreadableError
 from ragauge.text import clean
 
 LARGEST_BYTES = 100 << 20  # of a file
-MIN_EXTRACTED = 0.1  # part of a page's characters below which the page is read badly,
-UNEXTRACTED = (4, 1000)  # as it is if it has 4 times the extracted characters, and 1,000 more
 FRONT_MATTER = re.compile(
     r"\A(---|\+\+\+)[ \t]*\n([\w-]+[ \t]*[:=].*?\n)(?:\1|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL
 )
@@ -102,7 +100,7 @@ def html(content: bytes) -> Content:
         text, title, left_out, visible = web_pages.read(content, trafilatura)
     size = visible - left_out.total()
     share = size / max(1, visible)
-    is_poor = share < MIN_EXTRACTED or visible > UNEXTRACTED[0] * size + UNEXTRACTED[1]
+    is_poor = visible > min(10 * size, 4 * size + 1000)
     warning = f"only {share:.0%} of the page's text was recognised as content" if is_poor else ""
     return Content(text, title, warning, 1 - share, _counted(left_out))
 
@@ -132,14 +130,9 @@ def pdf(content: bytes) -> Content:
     """Read the text of a PDF, page after page: paragraphs, tables, columns, filled fields."""
     pypdf = _library("pypdf", "PDF")
     with _one_line_errors("a PDF"):
-        try:
-            reader = pypdf.PdfReader(io.BytesIO(content))
-            if reader.is_encrypted and not reader.decrypt(""):
-                raise UnreadableError("encrypted; save it without a password")
-        except pypdf.errors.DependencyError:
-            raise UnreadableError(
-                "encrypted with AES, which takes the package cryptography"
-            ) from None
+        reader = pypdf.PdfReader(io.BytesIO(content))
+        if reader.is_encrypted and not reader.decrypt(""):
+            raise UnreadableError("encrypted; save it without a password")
         pages = pdf_pages.read(reader.pages)
     texts = [page.text for page in pages if page.text]
     if not texts:

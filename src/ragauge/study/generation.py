@@ -13,7 +13,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -35,7 +35,7 @@ ROUNDS = 4  # spots of one passage at most, one in each round over all passages
 NEIGHBOURS = 10  # first passages by BM25 among which no other one may hold the answer
 ANSWER_TOKENS = 32  # of a reader's reply
 ANSWER_WORDS = 6  # of a spot at most
-SENTENCE_WORDS = (6, 60)
+SENTENCE_WORDS = range(6, 61)
 EXAMPLES = (  # those that ask for a number, then those that ask for a name
     """Text: The lighthouse of Corvo was built in 1862 by the engineer Ana Lima.
 Answer: 1862
@@ -82,12 +82,13 @@ _LONG_WORD = re.compile(r"[^\W\d_]{7,}")
 
 @dataclass(frozen=True)
 class Spot:
-    """An answer where it stands: a stretch of a passage."""
+    """An answer where it stands: a stretch of a passage; and the question written about it."""
 
     passage: Passage
     sentence: str  # around it
     start: int  # first character in the passage's text
     stop: int  # after the last one
+    question: str = ""
 
     @property
     def answer(self) -> str:
@@ -105,27 +106,19 @@ class Spot:
         """
         return ("When" if _WHEN.search(self.answer) else "How many") if self.is_number else ""
 
-
-@dataclass(frozen=True)
-class Written:
-    """A question, and where its answer stands."""
-
-    text: str
-    spot: Spot
-
     @property
-    def question(self) -> StudyQuestion:
-        return StudyQuestion(self.text, (self.spot.answer,), self.spot.passage.document)
+    def study_question(self) -> StudyQuestion:
+        return StudyQuestion(self.question, (self.answer,), self.passage.document)
 
     def to_json(self) -> dict[str, Any]:
         """Make a line of a file of questions, with the passage and the answer's place in it."""
         return {
-            "question": self.text,
-            "answers": [self.spot.answer],
-            "gold": self.spot.passage.document,
-            "passage": self.spot.passage.text,
-            "start": self.spot.start,
-            "stop": self.spot.stop,
+            "question": self.question,
+            "answers": [self.answer],
+            "gold": self.passage.document,
+            "passage": self.passage.text,
+            "start": self.start,
+            "stop": self.stop,
         }
 
 
@@ -134,38 +127,28 @@ class Generated:
     """The written questions that are used, and the reasons against the others."""
 
     wanted: int
-    max_attempts: int
-    questions: list[Written] = field(default_factory=list)
+    questions: list[Spot] = field(default_factory=list)
     attempts: int = 0
     rejected: Counter[str] = field(default_factory=Counter)  # a reason of REASONS -> questions
-    malformed: Counter[str] = field(default_factory=Counter)  # what was wrong with them
-    ended_by: str = "passages"  # or attempts, questions, time
+    ending: str = ""  # why no more was tried
 
     def account(self) -> dict[str, Any]:
         return {
             "wanted": self.wanted,
             "kept": len(self.questions),
             "attempts": self.attempts,
-            "most_attempts": self.max_attempts,
-            "ended_by": self.ended_by,
             "left_out": {reason: self.rejected[reason] for reason in REASONS},
-            "malformed": dict(self.malformed.most_common()),
         }
 
     def __str__(self) -> str:
-        ends = {
-            "attempts": " (the maximum)",
-            "passages": ", all that the passages give",
-            "time": ", until time was up",
-        }
-        tried = f"{self.attempts} attempts{ends.get(self.ended_by, '')}"
         rejected = ", ".join(
             f"{self.rejected[why]} {text}" for why, text in REASONS.items() if self.rejected[why]
         )
         few = (
             f", fewer than the {self.wanted} requested" if len(self.questions) < self.wanted else ""
         )
-        return f"{len(self.questions)} questions from {tried}{few}; rejected: {rejected or 'none'}"
+        tried = f"{len(self.questions)} questions from {self.attempts} attempts{self.ending}{few}"
+        return f"{tried}; rejected: {rejected or 'none'}"
 
 
 def generate(
@@ -184,147 +167,121 @@ def generate(
     `until` if there are enough questions, and none at all after `at_last`. Raises UserError: no
     question can be used, or a model gives no reply.
     """
-    generated = Generated(wanted, max_attempts)
-    checks = _Checks([f"{passage.document} {passage.text}" for passage in passages], reader)
+    generated = Generated(wanted)
+    questions = generated.questions
+    checks = _Checks(passages, reader)
     spots = drawn(passages, seed)
     with bar("writing questions", "question", wanted) as progress:
-        while True:
+        while len(questions) < wanted:
+            if generated.attempts == max_attempts:
+                generated.ending = " (the maximum)"
+                break
+            is_enough = len(questions) >= min(wanted, MIN_QUESTIONS)
+            if time.monotonic() > (until if is_enough else at_last):
+                generated.ending = ", until time was up"
+                break
             batch = list(islice(spots, min(BATCH, max_attempts - generated.attempts)))
             if not batch:
+                generated.ending = ", all that the passages give"
                 break
-            if time.monotonic() > (
-                until if len(generated.questions) >= min(wanted, MIN_QUESTIONS) else at_last
-            ):
-                generated.ended_by = "time"
-                break
-            before = len(generated.questions)
-            _write(batch, writer, checks, generated)
-            progress.update(min(len(generated.questions), wanted) - before)
+            generated.attempts += len(batch)
+            reasons = checks.reasons(_written(batch, writer))
+            generated.rejected.update(filter(None, reasons.values()))
+            questions += [spot for spot, reason in reasons.items() if not reason]
+            progress.n = min(len(questions), wanted)
             progress.set_postfix_str(f"{generated.attempts} attempts of at most {max_attempts}")
-            if len(generated.questions) >= wanted:
-                generated.ended_by = "questions"
-                break
-            if generated.attempts >= max_attempts:
-                generated.ended_by = "attempts"
-    del generated.questions[wanted:]
-    if not generated.questions:
+    del questions[wanted:]
+    if not questions:
         raise UserError(
             f"--generate-questions: {generated}; give a file with --questions, or another --writer"
         )
     return generated
 
 
-def _write(batch: Sequence[Spot], writer: Chat, checks: _Checks, generated: Generated) -> None:
-    generated.attempts += len(batch)
-    sound = []
-    for spot, reply in zip(batch, _replies(batch, writer), strict=True):
-        written = Written(sft.first_question(reply or ""), spot)
-        problem = "no reply" if reply is None else _problem(written)
-        generated.malformed.update([problem] if problem else [])
-        reason = "malformed" if problem else checks.by_texts(written)
-        if reason:
-            generated.rejected[reason] += 1
-        else:
-            sound.append(written)
-    reasons = checks.by_reader(sound)
-    generated.rejected.update(reasons.values())
-    generated.questions += [written for written in sound if written not in reasons]
-
-
-def _replies(batch: Sequence[Spot], writer: Chat) -> list[str | None]:
-    """The writer's reply for each spot; where a model allows it, the question begins as the
-    answer's kind wants it.
+def _written(batch: Sequence[Spot], writer: Chat) -> list[Spot]:
+    """Have a question written for each spot, empty where there is no reply; where a model allows
+    it, the question begins as the answer's kind wants it.
     """
-    replies: dict[Spot, str | None] = {}
+    written: dict[Spot, Spot] = {}
     for word in dict.fromkeys(spot.question_word for spot in batch):
         group = [spot for spot in batch if spot.question_word == word]
         requests = []
         for spot in group:  # the examples of the answer's kind stand last, nearest to it
             examples = EXAMPLES[2:] + EXAMPLES[:2] if spot.is_number else EXAMPLES
-            texts = {
-                "title": spot.passage.document,
-                "text": spot.passage.text,
-                "answer": spot.answer,
-            }
-            requests.append(REQUEST.format(examples="\n\n".join(examples), **texts))
-        answers = writer.replies(
-            requests, sft.QUESTION_TOKENS, f"{sft.CUE} {word}".rstrip(), sft.ALONE
-        )
+            request = REQUEST.format(
+                examples="\n\n".join(examples),
+                title=spot.passage.document,
+                text=spot.passage.text,
+                answer=spot.answer,
+            )
+            requests.append(request)
+        cue = f"{sft.CUE} {word}".rstrip()
+        replies = writer.replies(requests, sft.QUESTION_TOKENS, cue, sft.ALONE)
         opened = word if writer.opens else ""
-        replies |= {
-            s: None if t is None else f"{opened} {t.strip()}"
-            for s, t in zip(group, answers, strict=True)
-        }
-    return [replies[spot] for spot in batch]
-
-
-def _problem(written: Written) -> str | None:
-    spot = written.spot
-    question = comparable(written.text)
-    if comparable(spot.answer) in question:
-        return "holds its answer"
-    if spot.is_number != bool(_ASKS_NUMBER.search(question)):
-        return "asks for another kind of answer"
-    return sft.problem(written.text, spot.sentence, spot.passage.document)
+        for spot, reply in zip(group, replies, strict=True):
+            text = f"{opened} {reply.strip()}" if reply is not None else ""
+            written[spot] = replace(spot, question=sft.first_question(text))
+    return [written[spot] for spot in batch]
 
 
 class _Checks:
-    """Checks whether well-formed questions measure retrieval."""
+    """Checks whether questions measure retrieval."""
 
-    def __init__(self, texts: Sequence[str], reader: Chat) -> None:
+    def __init__(self, passages: Sequence[Passage], reader: Chat) -> None:
+        texts = [f"{passage.document} {passage.text}" for passage in passages]
         self.index = CorpusBM25(texts)
         self.reader = reader
         self.texts = [comparable(text) for text in texts]
         # not to be copied
         self.questions = {comparable(example.rpartition("Question: ")[2]) for example in EXAMPLES}
 
-    def by_texts(self, written: Written) -> str | None:
-        """Reject a question that is repeated, or whose answer further passages hold; None if
-        neither. A passage that holds the whole sentence around the answer is the same one: a
-        neighbour that overlaps, a copy.
+    def reasons(self, written: Sequence[Spot]) -> dict[Spot, str]:
+        """Say why each question is rejected, with a reason of REASONS; "" where it is used.
+
+        A question to which the reader gives no reply is rejected: nothing says whether documents
+        are needed.
         """
-        question = comparable(written.text)
+        reasons = {spot: self._by_texts(spot) for spot in written}
+        asked = {spot: query_text(spot.question) for spot, why in reasons.items() if not why}
+        known = self._are_answered(asked)
+        shown = {}
+        for spot, query in asked.items():
+            reasons[spot] = "without_documents" if known[spot] else "not_answered"
+            if known[spot] is False:
+                document = document_text(spot.passage.document, spot.passage.text)
+                shown[spot] = f"{StudyQuestions.preamble}\n\n{document}\n{query}"
+        for spot, is_answered in self._are_answered(shown).items():
+            reasons[spot] = "" if is_answered else "not_answered"
+        return reasons
+
+    def _by_texts(self, spot: Spot) -> str:
+        """Reject a question that is malformed or repeated, or whose answer further passages hold. A
+        passage that holds the whole sentence around the answer is the same one: a neighbour that
+        overlaps, a copy.
+        """
+        question, answer, sentence = map(comparable, (spot.question, spot.answer, spot.sentence))
+        if (
+            answer in question
+            or spot.is_number != bool(_ASKS_NUMBER.search(question))
+            or sft.problem(spot.question, spot.sentence, spot.passage.document)
+        ):
+            return "malformed"
         if question in self.questions:
             return "duplicate"
         self.questions.add(question)
-        answer, sentence = (
-            comparable(text) for text in (written.spot.answer, written.spot.sentence)
-        )
-        [scores] = self.index.scores([written.text])
+        [scores] = self.index.scores([spot.question])
         near = (-scores).argsort(kind="stable")[:NEIGHBOURS]
         others = [self.texts[i] for i in near if sentence not in self.texts[i]]
-        return "several_passages" if any(answer in other for other in others) else None
+        return "several_passages" if any(answer in other for other in others) else ""
 
-    def by_reader(self, written: Sequence[Written]) -> dict[Written, str]:
-        """Reject, with the reason, questions that the reader answers without documents, or not with
-        the passage. One to which it gives no reply is rejected: nothing says whether documents are
-        needed.
-        """
-        without = self._answers({question: query_text(question.text) for question in written})
-        requests = {}
-        for question in written:
-            if without[question] is False:
-                passage = question.spot.passage
-                document = document_text(passage.document, passage.text)
-                request = f"{document}\n{query_text(question.text)}"
-                requests[question] = f"{StudyQuestions.preamble}\n\n{request}"
-        answered = self._answers(requests)
-        return {
-            question: "without_documents" if without[question] else "not_answered"
-            for question in written
-            if not answered.get(question)
-        }
-
-    def _answers(self, requests: Mapping[Written, str]) -> dict[Written, bool | None]:
-        """Whether the reader's reply to the request holds the question's answer; None: there is no
-        reply.
-        """
+    def _are_answered(self, requests: Mapping[Spot, str]) -> dict[Spot, bool | None]:
+        """Whether the reader's reply to each request holds the answer; None: there is no reply."""
         replies = self.reader.replies(list(requests.values()), ANSWER_TOKENS) if requests else []
-        answers: dict[Written, bool | None] = {}
-        for question, reply in zip(requests, replies, strict=True):
-            record = {"prediction": reply, "answers": [question.spot.answer]}
-            answers[question] = None if reply is None else bool(score("contains_answer", record))
-        return answers
+        answered: dict[Spot, bool | None] = {}
+        for spot, reply in zip(requests, replies, strict=True):
+            record = {"prediction": reply, "answers": [spot.answer]}
+            answered[spot] = None if reply is None else bool(score("contains_answer", record))
+        return answered
 
 
 def drawn(passages: Sequence[Passage], seed: int) -> Iterator[Spot]:
@@ -347,19 +304,18 @@ def _spots(passage: Passage) -> list[Spot]:
     """
     text = passage.text
     title = set(comparable(passage.document).split())
-    lengths = range(SENTENCE_WORDS[0], SENTENCE_WORDS[1] + 1)
-    parts = [(text[start:stop], stop) for start, stop in sentences.split(text)]
-    prose = [part for part in parts if sft.is_prose(part[0]) and len(part[0].split()) in lengths]
     spots: list[Spot] = []
     for pattern in (_SPOT, _LONG_WORD):
-        for sentence, stop in prose if not spots else ():
-            begins = stop - len(sentence.lstrip())
-            matches = [
-                m
-                for m in pattern.finditer(text, begins, stop)
-                if m.start() > begins or m[0][0].isdigit()
+        for start, stop in sentences.split(text) if not spots else ():
+            sentence = text[start:stop].strip()
+            if not sft.is_prose(sentence) or len(sentence.split()) not in SENTENCE_WORDS:
+                continue
+            begin = text.index(sentence, start)
+            spots += [
+                Spot(passage, sentence, *match.span())
+                for match in pattern.finditer(text, begin, stop)
+                if match.start() > begin or match[0][0].isdigit()
             ]
-            spots += [Spot(passage, sentence.strip(), *match.span()) for match in matches]
     answers = [(spot, comparable(spot.answer).split()) for spot in spots]
     return [
         spot

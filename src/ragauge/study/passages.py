@@ -19,7 +19,7 @@ class Passage:
     document: str  # title of its document
     text: str
     near_duplicate: bool = False  # of an earlier passage of the corpus
-    # titles of the documents whose near-duplicates of it were dropped
+    # titles of the documents that hold it or a near-duplicate, where those were dropped
     stands_for: tuple[str, ...] = ()
 
 
@@ -59,26 +59,30 @@ def build(
     ]
     if not every:
         raise UserError("--documents: no document holds a sentence")
-    first = originals([passage.text for passage in every])
+    first = originals([passage.text for passage in every]).tolist()
     titles_of = defaultdict[int, list[str]](list)
-    for i, passage in enumerate(every):
-        titles_of[int(first[i])] += [passage.document] if drop and first[i] != i else []
+    for passage, original in zip(every, first, strict=True):
+        titles_of[original].append(passage.document)
     marked = [
-        replace(passage, near_duplicate=bool(first[i] != i), stands_for=tuple(titles_of[i]))
-        for i, passage in enumerate(every)
+        replace(
+            passage,
+            near_duplicate=original != i,
+            stands_for=tuple(titles_of[i]) if drop else (),
+        )
+        for i, (passage, original) in enumerate(zip(every, first, strict=True))
     ]
     searched = [passage for passage in marked if not (drop and passage.near_duplicate)]
-    earliest = originals([document.text for document in documents])
+    earliest = originals([document.text for document in documents]).tolist()
     counts = {
         "documents": len(documents),
-        "near_duplicate_documents": int((earliest != range(len(earliest))).sum()),
+        "near_duplicate_documents": sum(original != i for i, original in enumerate(earliest)),
         "passages": len(marked),
         "near_duplicate_passages": sum(passage.near_duplicate for passage in marked),
         "dropped_passages": len(marked) - len(searched),
     }
     titles = {
-        document.title: documents[first].title
-        for document, first in zip(documents, earliest, strict=True)
+        document.title: documents[original].title
+        for document, original in zip(documents, earliest, strict=True)
     }
     names = {name: titles[title] for name, title in sources.names.items() if name not in titles}
     return PassageCorpus(tuple(searched), counts, titles | names)
@@ -106,13 +110,10 @@ def _cuts(sentence: str, offsets: Sequence[tuple[int, int]], tokens: int) -> Ite
     first = 0
     while len(offsets) - first > tokens:
         ends = range(first + tokens, first + tokens // 2, -1)
-        words = [
-            i
-            for i in ends
-            if any(map(str.isspace, sentence[offsets[i][0] - 1 : offsets[i][0] + 1]))
-        ]
-        rows = (i for i in words if "\n" in sentence[offsets[i][0] - 1 : offsets[i][0] + 1])
-        first = next(rows, words[0] if words else ends[0])
+        around = {i: sentence[offsets[i][0] - 1 : offsets[i][0] + 1] for i in ends}
+        rows = [i for i in ends if "\n" in around[i]]
+        words = [i for i in ends if any(map(str.isspace, around[i]))]
+        first = [*rows, *words, *ends][0]
         yield offsets[first][0]
 
 
@@ -132,18 +133,13 @@ def groups(counts: Sequence[int], tokens: int, overlap: int) -> Iterator[tuple[i
     them shared.
     """
     first = 0
-    while first < len(counts):
+    last = 0
+    while last < len(counts):
         last = first + 1
-        total = counts[first]
-        while last < len(counts) and total + counts[last] <= tokens:
-            total += counts[last]
+        while last < len(counts) and sum(counts[first : last + 1]) <= tokens:
             last += 1
         yield first, last
-        if last == len(counts):
-            return
         following = last
-        shared = 0
-        while following - 1 > first and shared + counts[following - 1] <= overlap:
+        while following > first + 1 and sum(counts[following - 1 : last]) <= overlap:
             following -= 1
-            shared += counts[following]
-        first = following if shared + counts[last] <= tokens else last
+        first = following if sum(counts[following : last + 1]) <= tokens else last

@@ -24,8 +24,6 @@ REPEATED = 0.45
 MIN_PAGES = 3
 MIN_WORDS = 0.95  # part of the words of pypdf's plain mode that its layout mode must have
 COLUMN_CHARACTERS = 20  # of a line, from which cells side by side are columns of prose
-COLUMNS = "columns or cells that may be mixed up"
-PROBLEMS = ("no text", "almost no text", "garbled text", "words run together", COLUMNS)  # of a page
 
 _GAP = re.compile(r"(?<=\S) {3,}(?=\S)")
 _MARK = re.compile(r"(?<!\S)([•▪◦‣·●○■–*-]|\(?(?:\d{1,3}|[a-z])[.)]) {3,}(?=\S)")  # of a list
@@ -38,7 +36,7 @@ _PAGE_NUMBER = re.compile(
 
 class Page(NamedTuple):
     text: str
-    problems: dict[str, bool]  # one of PROBLEMS -> whether the page has it
+    problems: dict[str, bool]  # what may be wrong -> whether it is
     running: set[str]  # lines that were left out
 
 
@@ -63,18 +61,18 @@ def read(pages: Sequence[Any]) -> list[Page]:
         text = "\n\n".join(filter(None, [laid_out, *_fields(page)]))
         problems = {
             "no text": not text,
-            "almost no text": 0 < len(text) < MIN_CHARACTERS and (is_full or _has_image(page)),
+            "almost no text": 0 < len(text) < MIN_CHARACTERS and (is_full or bool(page.images)),
             "garbled text": _is_garbled(text),
             "words run together": _are_run_together(text),
-            COLUMNS: has_gutter and not is_placed,
+            "columns or cells that may be mixed up": has_gutter and not is_placed,
         }
         read.append(Page(text, problems, running))
     return read
 
 
 def warnings(pages: Sequence[Page]) -> Iterator[str]:
-    """Say how many pages are read badly, for each of `PROBLEMS`."""
-    for problem in PROBLEMS:
+    """Say how many pages have each problem."""
+    for problem in pages[0].problems:
         bad = [number for number, page in enumerate(pages, start=1) if page.problems[problem]]
         if bad:
             yield f"{len(bad)} of {len(pages)} pages hold {problem}, the first is page {bad[0]}"
@@ -249,11 +247,3 @@ def _is_garbled(text: str) -> bool:
     kinds = Counter(unicodedata.category(char) for char in text if char != "\n")
     unreadable = text.count("\ufffd") + kinds["Co"] + kinds["Cn"] + kinds["Cc"]
     return unreadable > MAX_UNREADABLE * kinds.total()
-
-
-def _has_image(page: Any) -> bool:
-    try:
-        objects = page["/Resources"]["/XObject"]
-        return any(objects[name].get("/Subtype") == "/Image" for name in objects)
-    except (KeyError, TypeError, AttributeError):
-        return False

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
-from pathlib import PureWindowsPath
 from typing import Any
 
 import yaml
@@ -19,7 +16,6 @@ from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.config import loading
 from ragauge.config.dtypes import with_dtype
 from ragauge.config.model import SERVED, ModelEntry
-from ragauge.cost import machine
 from ragauge.errors import UserError
 from ragauge.io.jsonl import read_object
 from ragauge.measure.inputs import local_chat
@@ -37,7 +33,6 @@ from ragauge.study import (
     writing,
 )
 from ragauge.study.deadline import Deadline
-from ragauge.study.documents import MAX_NAMED, SourceDocuments
 from ragauge.study.passages import PassageCorpus
 from ragauge.study.questions import StudyQuestion, read_questions
 from ragauge.study.settings import ENDPOINT, WRITER, StudySettings
@@ -48,22 +43,7 @@ FILES = (writing.CONFIG, writing.DATA, writing.PASSAGES, writing.RETRIEVAL, GENE
 # of a budget, after which no batch of questions begins; while there are too few
 WRITING_SHARE = 0.35
 WRITING_AT_LAST = 0.5
-UNREAD = ("skipped", "read_in_part", "left_out", "omissions", "not_read")
-LOAD_WINDOW_S = 1.0  # in which the load of other processes is measured
-
-
-@dataclass(frozen=True)
-class Draft:
-    """The experiment of a study, before a budget limits it."""
-
-    settings: dict[str, Any]  # the configuration
-    questions: int
-    files: dict[str, bytes]  # name -> content
-    account: dict[str, Any]  # of documents and retrieval, for retrieval.json
-
-    def with_account(self) -> dict[str, bytes]:
-        content = json.dumps(self.account, indent=1, ensure_ascii=False).encode()
-        return {**self.files, writing.RETRIEVAL: content}
+READ = ("documents", "names")  # of the sources, next to what was not read
 
 
 def write(study: StudySettings, name: str, deadline: Deadline) -> None:
@@ -74,24 +54,25 @@ def write(study: StudySettings, name: str, deadline: Deadline) -> None:
         name: of the run.
         deadline: what does not fit until then is left out of the configuration.
     """
-    folder.check_writable(study.out)
+    folder.claim(study.out)
     _check_documents(study)
-    draft = _draft(study, name, deadline)
+    files, account, settings = _draft(study, name, deadline)
     path = study.out / writing.CONFIG
-    folder.write(study.out, draft.with_account())  # which the configuration and the estimate read
-    loading.parse(draft.settings, str(path))
-    settings = draft.settings
+    # which the configuration and the estimate read
+    folder.write(study.out, {**files, writing.RETRIEVAL: _json(account)})
+    loading.parse(settings, str(path))
     comments = ""
     if study.budget:
-        settings, cuts = budget.limit(settings, draft.questions, path, deadline, study.cores)
+        questions = len(account["questions"])
+        settings, cuts = budget.limit(settings, questions, path, deadline, study.cores)
         comments = "".join(f"# left out to fit --budget: {cut}\n" for cut in cuts)
-        draft.account["budget"] = {"seconds": study.budget, "left_out": cuts}
+        account["budget"] = {"seconds": study.budget, "left_out": cuts}
     config = (comments + yaml.safe_dump(settings, sort_keys=False)).encode()
-    folder.write(study.out, {**draft.with_account(), writing.CONFIG: config})
+    folder.write(study.out, {**files, writing.RETRIEVAL: _json(account), writing.CONFIG: config})
 
 
-def _is_file(name: str) -> bool:
-    return name.lower().endswith(documents.SUFFIXES)
+def _json(account: Mapping[str, Any]) -> bytes:
+    return json.dumps(account, indent=1, ensure_ascii=False).encode()
 
 
 def _check_documents(study: StudySettings) -> None:
@@ -102,15 +83,18 @@ def _check_documents(study: StudySettings) -> None:
         raise UserError(f"--out: {study.out} has a study of {former}; choose another --out")
 
 
-def _draft(study: StudySettings, name: str, deadline: Deadline) -> Draft:
+def _draft(
+    study: StudySettings, name: str, deadline: Deadline
+) -> tuple[dict[str, bytes], dict[str, Any], dict[str, Any]]:
+    """Prepare the experiment of a study, before a budget limits it.
+
+    Returns: the content of each file, an account of documents and retrieval for retrieval.json, and
+        the configuration.
+    """
     reranker = study.reranker and _absolute(study.reranker)
     file = str(study.retrieved.resolve()) if study.retrieved else None
     how = retrieval.Retrieval(study.retrieval, _absolute(study.encoder), reranker, file)
     questions = read_questions(study.questions) if study.questions else []
-    there = {path.name for path in (study.documents, *study.documents.rglob("*"))}
-    if not any(name.lower().endswith(documents.RECORDS) for name in there):  # of any titles
-        golds = [PureWindowsPath(question.gold or "").name for question in questions]
-        retrieval.check_gold(filter(_is_file, golds), there)
     sources = documents.read(study.documents)
     tokenizer = load_tokenizer(resolver.resolve(study.passage_tokenizer))
     corpus = passages.build(
@@ -121,24 +105,18 @@ def _draft(study: StudySettings, name: str, deadline: Deadline) -> Draft:
         drop=study.drop_near_duplicates,
     )
     print(corpus, flush=True)
-    for name, omission in islice(sources.omissions.items(), MAX_NAMED):
-        print(f"left out of {name}: {omission}")
-    folder.claim(study.out)
+    for path, omission in islice(sources.omissions.items(), documents.MAX_NAMED):
+        print(f"left out of {path}: {omission}")
     files = dict[str, bytes]()
-    account = {
-        "documents": str(study.documents.resolve()),
-        "corpus": corpus.counts,
-        **_unread(sources),
-    }
+    unread = {key: value for key, value in vars(sources).items() if key not in READ}
+    account = {"documents": str(study.documents.resolve()), "corpus": corpus.counts, **unread}
     if not questions:
         questions, files, account["generation"] = _generated(study, corpus, deadline)
     gold = list(retrieval.gold_passages(questions, corpus.passages, corpus.originals))
     searcher = retrieval.Searcher(how, corpus.passages, study.out / writing.EMBEDDINGS)
-    retrieved = (
-        ranked_passages.read(study.retrieved, questions, corpus.passages, study.top)
-        if study.retrieved
-        else None
-    )
+    retrieved = None
+    if study.retrieved:
+        retrieved = ranked_passages.read(study.retrieved, questions, corpus.passages, study.top)
     texts = [question.question for question in questions]
     rankings = searcher.rankings(texts, study.top, retrieved)
     nearest = [ranking[: study.top] for ranking in rankings[how.chosen]]
@@ -146,20 +124,11 @@ def _draft(study: StudySettings, name: str, deadline: Deadline) -> Draft:
     lines = writing.records(questions, corpus.passages, nearest, gold)
     files[writing.DATA] = writing.json_lines(lines)
     files[writing.PASSAGES] = writing.json_lines(
-        {
-            "id": ranked_passages.passage_id(passage),
-            "title": passage.document,
-            "text": passage.text,
-        }
-        for passage in corpus.passages
+        {"id": ranked_passages.passage_id(one), "title": one.document, "text": one.text}
+        for one in corpus.passages
     )
     _print_questions(questions, min(study.top, len(corpus.passages)), how.chosen)
-    return Draft(_settings(study, name, any(gold)), len(questions), files, account)
-
-
-def _unread(sources: SourceDocuments) -> dict[str, Mapping[str, Any]]:
-    """Account for what was not read of the documents."""
-    return {name: getattr(sources, name) for name in UNREAD}
+    return files, account, _settings(study, name, any(gold))
 
 
 def _settings(study: StudySettings, name: str, has_gold: bool) -> dict[str, Any]:
@@ -216,15 +185,13 @@ def _generated(
     Returns: the questions, the file that holds them, an account of them.
     """
     assert study.generate_questions is not None
-    endpoint = None
+    writer: Chat | None = None
     if study.writer == ENDPOINT:
-        endpoint = Endpoint.from_environment(WRITER, "writes the questions")
+        writer = EndpointChat(Endpoint.from_environment(WRITER, "writes the questions"))
     reader = _local_chat(study.model)
-    writer = reader
-    if endpoint:
-        writer = EndpointChat(endpoint)
-    elif study.writer not in (None, study.model):
-        writer = _local_chat(study.writer or "")
+    if writer is None:
+        is_reader = study.writer in (None, study.model)
+        writer = reader if is_reader else _local_chat(str(study.writer))
     replies = study.out / REPLIES
     generated = generation.generate(
         study.generate_questions,
@@ -238,18 +205,11 @@ def _generated(
     )
     print(generated, flush=True)
     names = {"writer": writer.name, "reader": reader.name, "seed": study.seed}
-    lines = writing.json_lines(written.to_json() for written in generated.questions)
-    questions = [written.question for written in generated.questions]
+    lines = writing.json_lines(spot.to_json() for spot in generated.questions)
+    questions = [spot.study_question for spot in generated.questions]
     return questions, {GENERATED: lines}, {**generated.account(), **names}
 
 
 def _local_chat(source: str) -> Chat:
-    """Load a model on this machine, in the data type that the study's jobs have.
-
-    If other processes are busy it has one thread: threads that wait for each other are many times
-    slower then.
-    """
-    with machine.competing_load() as load:
-        time.sleep(LOAD_WINDOW_S)
-    threads = 1 if load.share > machine.MAX_LOAD else None
-    return local_chat(source, dtype=with_dtype(ModelEntry(source=source)).dtype, threads=threads)
+    """Load a model on this machine, in the data type that the study's jobs have."""
+    return local_chat(source, dtype=with_dtype(ModelEntry(source=source)).dtype)

@@ -26,12 +26,6 @@ SQUAD = ("data", "paragraphs", "qas")  # its lists in lists, of which the last h
 TRUTHS = "ground_truths?|reference"
 ANSWER_SEPARATOR = "|"  # in a cell of a CSV file
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}  # of cells
-ENCODINGS = {
-    codecs.BOM_UTF8: "utf-8-sig",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
-
 
 logger = logging.getLogger(__name__)
 
@@ -111,14 +105,9 @@ def _columns(names: Sequence[str], place: str) -> list[str]:
     for wanted in COLUMNS:
         if columns.count(wanted) > 1:
             raise UserError(f"{place}: the column {wanted!r} is there twice")
-        like = [
-            name
-            for name, column in zip(names, columns, strict=True)
-            if column not in COLUMNS
-            and (wanted.rstrip("s") in name.casefold() or meant(name, [wanted]))
-        ]
-        if like and wanted not in columns:
-            raise UserError(f"{place}: unknown column {like[0]!r}; did you mean {wanted!r}?")
+        for name in names if wanted not in columns else ():
+            if wanted.rstrip("s") in name.casefold() or meant(name, [wanted]):
+                raise UserError(f"{place}: unknown column {name!r}; did you mean {wanted!r}?")
     return columns
 
 
@@ -144,23 +133,26 @@ def _table(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     are skipped.
     """
     lines = list(io.StringIO(_text(path), newline=""))
-    first = next(
-        (number for number, line in enumerate(lines, start=1) if line.strip(" ,;\t\r\n")), 0
-    )
-    if not first:
-        return
-    separator, columns = _header(lines[first - 1], f"{path}:{first}")
-    reader = csv.reader(lines[first:], delimiter=separator, skipinitialspace=True, strict=True)
-    stop = first
+    header = next((line for line in lines if line.strip(" ,;\t\r\n")), "")
+    separator = max(SEPARATORS, key=header.count)
+    reader = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
+    columns: list[str] = []
+    stop = 0
     try:
         for cells in reader:
             place = f"{path}:{stop + 1}"
-            end = first + reader.line_num
-            row = "".join(lines[stop:end])
-            if any(map(str.strip, cells)):
-                _check(cells, columns, separator, row, lines[first - 1], place)
+            row = "".join(lines[stop : reader.line_num])
+            stop = reader.line_num
+            if not any(map(str.strip, cells)):
+                continue
+            if columns:
+                _check(cells, columns, separator, row, header, place)
                 yield place, dict(zip(columns, map(str.strip, cells), strict=False))
-            stop = end
+                continue
+            columns = _columns(cells, place)
+            if "question" not in columns:
+                cut = f"cut at every {SEPARATORS[separator]}, has {', '.join(map(repr, cells))}"
+                raise UserError(f"{place}: no column 'question'; the first line, {cut}")
     except csv.Error as error:
         raise UserError(
             f"{path}:{stop + 1}: {error}; a quote inside quotes is written twice"
@@ -173,9 +165,8 @@ def _text(path: Path) -> str:
     """
     try:
         content = path.read_bytes()
-        text = content.decode(
-            next((ENCODINGS[mark] for mark in ENCODINGS if content.startswith(mark)), "utf-8")
-        )
+        is_marked = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        text = content.decode("utf-16" if is_marked else "utf-8-sig")
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
@@ -189,20 +180,6 @@ def _text(path: Path) -> str:
             f"{path}: a backslash before a quote; a quote inside quotes is written twice"
         )
     return text
-
-
-def _header(line: str, place: str) -> tuple[str, list[str]]:
-    """Return the separator by which a first line has a column `question`, and its columns."""
-    splits = {
-        mark: next(csv.reader([line], delimiter=mark, skipinitialspace=True)) for mark in SEPARATORS
-    }
-    folded = {mark: [name.strip().casefold() for name in names] for mark, names in splits.items()}
-    separator = max(folded, key=lambda mark: ("question" in folded[mark], len(folded[mark])))
-    columns = _columns(splits[separator], place)
-    if "question" not in columns:
-        cut = f"cut at every {SEPARATORS[separator]}, has {', '.join(map(repr, splits[separator]))}"
-        raise UserError(f"{place}: no column 'question'; the first line, {cut}")
-    return separator, columns
 
 
 def _check(

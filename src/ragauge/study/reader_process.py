@@ -3,7 +3,6 @@
 python -m ragauge.study.reader_process SOCKET      # as `ReaderProcess` starts it
 """
 
-import os
 import signal
 import subprocess
 import sys
@@ -12,21 +11,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Self
 
-from pydantic import TypeAdapter
-
 from ragauge.errors import UserError
 from ragauge.study import formats
 from ragauge.study.errors import UnreadableError
 
 LONGEST_S = 20  # for one document,
 LONGEST_S_PER_MB = 10  # and more for a large one
-MAX_BYTES = 1 << 30  # of an outcome
-
-
-# a content, or whether an error is a user's mistake, and its message
-Outcome = formats.Content | tuple[bool, str]
-# JSON, since unpickling could run what a document made of its reader
-OUTCOMES = TypeAdapter[Outcome](Outcome)
 
 
 class ReaderProcess:
@@ -62,21 +52,17 @@ class ReaderProcess:
                 command = [sys.executable, "-P", "-m", __name__, str(fd)]
                 self._process = subprocess.Popen(command, pass_fds=[fd])
         try:
-            self._pipe.send_bytes(os.fsencode(path))
-            outcome = OUTCOMES.validate_json(self._pipe.recv_bytes(MAX_BYTES), strict=True)
+            self._pipe.send(path)
+            outcome = self._pipe.recv()
         except (EOFError, OSError):
             code = self._process.wait()
             self.__exit__()
             late = f"not read within {_longest_s(path)} s"
             ended = f"its reader ended with exit code {code}"
-            outcome = (False, late if code == -signal.SIGALRM else ended)
-        except ValueError:
-            self.__exit__()
-            outcome = (False, "its reader handed over something else than a text")
+            outcome = UnreadableError(late if code == -signal.SIGALRM else ended)
         if isinstance(outcome, formats.Content):
             return outcome
-        is_mistake, message = outcome
-        raise UserError(message) if is_mistake else UnreadableError(message)
+        raise outcome
 
 
 def _longest_s(path: Path) -> int:
@@ -89,17 +75,17 @@ def _main() -> None:
     pipe = Connection(int(sys.argv[1]))
     while True:
         try:
-            path = Path(os.fsdecode(pipe.recv_bytes()))
+            path = pipe.recv()
         except (EOFError, OSError):
             return
         signal.alarm(_longest_s(path))
-        outcome: Outcome
+        outcome: formats.Content | Exception
         try:
             outcome = formats.read(path)
         except (UnreadableError, UserError) as error:
-            outcome = (isinstance(error, UserError), str(error))
+            outcome = error
         signal.alarm(0)
-        pipe.send_bytes(OUTCOMES.dump_json(outcome))
+        pipe.send(outcome)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import json
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -112,13 +112,16 @@ class Searcher:
         """
         ranking = Ranking()
         matched = Ranking()
-        for scores in self._bm25.scores(queries):
-            ranking.append(_best(scores, depth))
-            matched.append([passage for passage in ranking[-1] if scores[passage] > 0])
-        unmatched = [query for query, order in zip(queries, matched, strict=True) if not order]
+        unmatched = []
+        for query, scores in zip(queries, self._bm25.scores(queries), strict=True):
+            order = _best(scores, depth)
+            ranking.append(order)
+            matched.append([passage for passage in order if scores[passage] > 0])
+            if not matched[-1]:
+                unmatched.append(query)
         if unmatched:
             counts = f"{len(unmatched)} of {len(queries)} questions share no word with any passage"
-            names = "; ".join(f"{query:.80}" for query in unmatched[:MAX_NAMED])
+            names = "; ".join(unmatched[:MAX_NAMED])
             logger.warning("BM25: %s, so passages stay in their order: %s", counts, names)
         return ranking, matched
 
@@ -130,23 +133,13 @@ def dense(
     from ragauge.methods.rankers.dense import load_encoder
 
     vectors = load_encoder(encoder).embed(queries, query=True)
-    scores = []
-    numbers = []
-    for start, shard in _embeddings(texts, encoder, folder):
-        products = vectors @ shard.T
-        best = np.argsort(-products, axis=1, kind="stable")[:, :depth]
-        scores.append(np.take_along_axis(products, best, 1))
-        numbers.append(best + start)
-    order = np.argsort(-np.concatenate(scores, axis=1), axis=1, kind="stable")[:, :depth]
-    return list(np.take_along_axis(np.concatenate(numbers, axis=1), order, 1).tolist())
+    shards = _embeddings(texts, encoder, folder)
+    scores = np.concatenate([vectors @ shard.T for shard in shards], axis=1)
+    return [_best(row, depth) for row in scores]
 
 
-def _embeddings(
-    texts: Sequence[str], encoder: str, folder: Path
-) -> Iterator[tuple[int, np.ndarray]]:
-    """The first passage of each shard and the shard's embeddings (passage, dim); those in the
-    folder are not made.
-    """
+def _embeddings(texts: Sequence[str], encoder: str, folder: Path) -> Iterator[np.ndarray]:
+    """The embeddings (passage, dim) of each shard; those in the folder are not made."""
     from ragauge.methods.base.served import fingerprint
     from ragauge.methods.rankers.dense import VECTORS, load_encoder
 
@@ -166,7 +159,7 @@ def _embeddings(
                 content = io.BytesIO()
                 np.save(content, np.concatenate(parts))
                 write_file(path, content.getvalue())
-            yield start, np.load(path, mmap_mode="r", allow_pickle=False)
+            yield np.load(path, mmap_mode="r", allow_pickle=False)
 
 
 def fused(parts: Sequence[Ranking], depth: int) -> Ranking:
@@ -203,21 +196,10 @@ def _best(scores: np.ndarray, depth: int) -> list[int]:
     return list(np.argsort(-scores, kind="stable")[:depth].tolist())
 
 
-def check_gold(golds: Iterable[str], names: Collection[str]) -> None:
-    """Raise UserError if gold documents are not among the names of documents: all of them."""
-    unknown = list[str]()
-    for gold in dict.fromkeys(golds):
-        if len(_named(gold, names)) != 1:
-            near = _nearest(gold, list(names))
-            unknown.append(f"{gold!r}{f', did you mean {near!r}?' if near else ''}")
-    if unknown:
-        raise UserError(f"--questions: gold is not a document of the corpus: {'; '.join(unknown)}")
-
-
-def _named(gold: str, names: Collection[str]) -> list[str]:
+def _named(gold: str, names: Iterable[str]) -> list[str]:
     """The names that a gold document's may mean: this one, else those of files in any folder."""
-    is_known = gold in names
-    return [gold] if is_known else [name for name in names if PureWindowsPath(name).name == gold]
+    same = [name for name in names if PureWindowsPath(name).name == gold]
+    return [gold] if gold in names else same
 
 
 def gold_passages(
@@ -228,9 +210,16 @@ def gold_passages(
 
     Where the gold document holds no answer word for word, all of its passages are gold. `originals`
     has the title of every document -> of the one that it nearly repeats, or its own: if one is
-    gold, all are. Raises UserError: as `check_gold`.
+    gold, all are. Raises UserError: gold documents are none of these.
     """
-    check_gold((question.gold for question in questions if question.gold), originals)
+    unknown: list[str] = []
+    for gold in dict.fromkeys(question.gold for question in questions if question.gold):
+        same = _named(gold, originals)
+        if len(same) != 1:
+            near = meant(gold, originals) or next(iter(same), None)
+            unknown.append(f"{gold!r}, did you mean {near!r}?" if near else repr(gold))
+    if unknown:
+        raise UserError(f"--questions: gold is not a document of the corpus: {'; '.join(unknown)}")
     texts = [comparable(passage.text) for passage in passages]
     by_document = defaultdict[str, list[int]](list)
     for number, passage in enumerate(passages):
@@ -243,15 +232,6 @@ def gold_passages(
         # all, too, where every passage of the gold document was dropped
         searched = within or range(len(texts))
         yield [i for i in searched if any(answer in texts[i] for answer in answers)] or within
-
-
-def _nearest(title: str, titles: Sequence[str]) -> str | None:
-    """Find the title that another one may mean: of the same file in another folder or format, or
-    spelt alike.
-    """
-    stem = PureWindowsPath(title).stem.casefold()
-    same = [other for other in titles if PureWindowsPath(other).stem.casefold() == stem]
-    return meant(title, same or titles) or next(iter(same), None)
 
 
 def report(
@@ -268,13 +248,16 @@ def report(
     """
     rows = []
     for i, (question, answering) in enumerate(zip(questions, gold, strict=True)):
-        ranks = {
-            name: [rank for rank, passage in enumerate(ranking[i], start=1) if passage in answering]
-            for name, ranking in rankings.items()
+        row = {
+            "id": question.key,
+            "known_by": "answer" if question.gold is None else "document",
+            "gold": len(answering),
+            "ranks": {
+                name: [rank for rank, one in enumerate(ranking[i], start=1) if one in answering]
+                for name, ranking in rankings.items()
+            },
         }
-        known_by = "answer" if question.gold is None else "document"
-        facts = {"id": question.key, "known_by": known_by, "gold": len(answering)}
-        rows.append({**facts, "ranks": ranks})
+        rows.append(row)
     how = {
         **asdict(retrieval),
         "chosen": retrieval.chosen,

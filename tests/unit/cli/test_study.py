@@ -159,19 +159,6 @@ def test_a_study_of_other_documents_is_not_overwritten(tmp_path):
     assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
 
 
-def test_gold_files_that_are_not_there_are_named_before_any_is_read(tmp_path, monkeypatch):
-    lines = "Where?,Assam,tea.md\nWhat?,Assam,old.pdf\nWho?,Assam,sub/lost.docx\n"
-    monkeypatch.setattr(documents, "read", lambda _: pytest.fail("was read"))
-    arguments = study_arguments(tmp_path / "others")
-    (tmp_path / "others" / "q.csv").write_text(f"question,answers,gold\n{lines}")
-    errors = StringIO()
-    with redirect_stderr(errors):
-        assert main([*arguments, "--out", str(tmp_path / "w")]) == 2
-    assert "'old.pdf'" in errors.getvalue()
-    assert "'lost.docx'" in errors.getvalue()
-    assert "'tea.md'" not in errors.getvalue()
-
-
 def test_a_folder_that_cannot_be_written_is_noticed_before_documents_are_read(
     tmp_path, monkeypatch
 ):

@@ -117,10 +117,6 @@ def test_no_words_of_a_page_are_lost_or_glued(inserted, around):
 
 
 RUN = "<w:p><w:r>{}<w:t>{}</w:t></w:r></w:p>"
-EQUATION = (
-    "<m:f><m:num><m:r><m:t>1</m:t></m:r></m:num><m:den><m:r><m:t>2</m:t></m:r></m:den></m:f>"
-    "<m:sSup><m:e><m:r><m:t>x</m:t></m:r></m:e><m:sup><m:r><m:t>3</m:t></m:r></m:sup></m:sSup>"
-)
 MATH = "xmlns:m='http://schemas.openxmlformats.org/officeDocument/2006/math'"
 LEFT_OUT = {
     "hidden.html": (
@@ -228,6 +224,84 @@ def test_forms_of_list_numbers(level):
     assert bool(made.omissions) == bool(omission)
 
 
+LISTS = """<w:abstractNum w:abstractNumId='7'>
+<w:lvl w:ilvl='0'><w:start w:val='1'/><w:numFmt w:val='upperRoman'/><w:lvlText w:val='%1.'/></w:lvl>
+<w:lvl w:ilvl='1'><w:start w:val='3'/><w:numFmt w:val='lowerLetter'/><w:lvlText w:val='%1.%2)'/></w:lvl>
+<w:lvl w:ilvl='2'><w:start w:val='1'/><w:numFmt w:val='decimalZero'/><w:lvlRestart w:val='1'/><w:isLgl/>
+<w:lvlText w:val='%1.%2.%3'/></w:lvl></w:abstractNum>
+<w:num w:numId='1'><w:abstractNumId w:val='7'/></w:num>
+<w:num w:numId='2'><w:abstractNumId w:val='7'/><w:lvlOverride w:ilvl='0'><w:startOverride w:val='5'/></w:lvlOverride>
+</w:num>"""
+STYLES = """<w:style w:type='character' w:styleId='Up'><w:rPr><w:vertAlign w:val='superscript'/></w:rPr></w:style>
+<w:style w:type='character' w:styleId='Gone'><w:rPr><w:vanish/></w:rPr></w:style>
+<w:style w:type='character' w:styleId='Deeper'><w:basedOn w:val='Gone'/></w:style>
+<w:style w:type='paragraph' w:styleId='Hidden'><w:rPr><w:vanish/></w:rPr></w:style>
+<w:style w:type='paragraph' w:styleId='S'><w:pPr><w:numPr><w:ilvl w:val='1'/><w:numId w:val='1'/></w:numPr></w:pPr>
+</w:style><w:style w:type='paragraph' w:styleId='T'><w:basedOn w:val='S'/></w:style>"""
+PARTS = {
+    "word/numbering.xml": f"<w:numbering xmlns:w='{MAIN}'>{LISTS}</w:numbering>",
+    "word/styles.xml": f"<w:styles xmlns:w='{MAIN}'>{STYLES}</w:styles>",
+}
+
+
+def test_lists_of_word_go_on_begin_anew_and_are_numbered_by_styles():
+    expected = [
+        "I. 1 0",
+        "  I.c) 1 1",
+        "    1.3.1 1 2",
+        "  I.d) 1 1",
+        "    1.4.2 1 2",
+        "V. 2 0",
+        "VI. 1 0",
+        "  VI.c) 1 1",
+        "    6.3.1 1 2",
+    ]
+    places = [line.split()[1:] for line in expected]
+    texts = [paragraph(f"{n} {level}", numbers=n, level=level) for n, level in places]
+    made = formats.docx(docx(*texts, paragraph("Tea", "T"), parts=PARTS))
+    assert made.text.split("\n\n") == [*expected, "  VI.d) Tea"]
+    assert not made.omissions
+
+
+@pytest.mark.parametrize("is_strict", [False, True])
+@pytest.mark.parametrize(
+    ("mark", "text"),
+    [
+        ("<w:vertAlign w:val='superscript'/>", "10^6"),
+        ("<w:rStyle w:val='Up'/>", "10^6"),
+        ("<w:position w:val='6'/>", "10^6"),
+        ("<w:position w:val='-6'/>", "10_6"),
+        ("<w:vanish/>", "10"),
+        ("<w:vanish w:val='1'/>", "10"),
+        ("<w:strike/>", "10"),
+        ("<w:dstrike w:val='true'/>", "10"),
+        ("<w:rStyle w:val='Gone'/>", "10"),
+        ("<w:rStyle w:val='Deeper'/>", "10"),
+        ("<w:b/>", "106"),
+        ("<w:vanish w:val='0'/>", "106"),
+        ("<w:rStyle w:val='Gone'/><w:vanish w:val='false'/>", "106"),
+        ("<w:strike w:val='0'/>", "106"),
+    ],
+)
+def test_runs_of_word_look_as_their_formats_and_styles_say(mark, text, is_strict):
+    runs = f"<w:r><w:t>10</w:t></w:r><w:r><w:rPr>{mark}</w:rPr><w:t>6</w:t></w:r>"
+    made = formats.docx(docx(f"<w:p>{runs}</w:p>", parts=PARTS, is_strict=is_strict))
+    assert made.text == text
+    assert bool(made.omissions) == (text == "10")
+
+
+def test_changes_are_accepted_and_hidden_paragraphs_have_no_number():
+    inside = (
+        "<w:fldSimple w:instr='REF x'><w:r><w:t>tea</w:t></w:r></w:fldSimple><w:del><w:r><w:delText>rye</w:delText>"
+        "</w:r></w:del><w:ins><w:r><w:t>cup</w:t></w:r></w:ins>"
+    )
+    hidden = paragraph("xyz", "Hidden", numbers=1)
+    blocks = (f"<w:p>{inside}</w:p>", hidden, paragraph("first", numbers=1))
+    made = formats.docx(docx(*blocks, parts=PARTS))
+    assert made.text == "teacup\n\nI. first"
+    assert made.omissions == "hidden text (3 characters), deleted text (3 characters)"
+
+
 def test_parts_of_word_that_are_not_read_are_named():
     part = f"<w:{{0}} xmlns:w='{MAIN}'>{paragraph('Harbour')}</w:{{0}}>"
     parts = {
@@ -256,16 +330,65 @@ def test_a_table_that_is_the_content_stays_a_table():
     assert made.text.startswith("| Pump 0 | The")
 
 
+EQUATIONS = [  # of Word, where brackets stand for its runs; of a page; in one line
+    (
+        "<m:sSubSup><m:e>[x]</m:e><m:sub>[i]</m:sub><m:sup>[n+1]</m:sup></m:sSubSup>",
+        "<msubsup><mi>x</mi><mi>i</mi><mrow><mi>n</mi><mo>+</mo><mn>1</mn></mrow></msubsup>",
+        "x_i^(n+1)",
+    ),
+    (
+        "<m:f><m:num>[1]</m:num><m:den>[2]</m:den></m:f><m:sSup><m:e>[x]</m:e><m:sup>[3]</m:sup></m:sSup>",
+        "<mfrac><mn>1</mn><mn>2</mn></mfrac><msup><mi>x</mi><mn>3</mn></msup>",
+        "1/2 x^3",
+    ),
+    (
+        "<m:f><m:fPr><m:type m:val='noBar'/></m:fPr><m:num>[n]</m:num><m:den>[k]</m:den></m:f>",
+        "<mfrac linethickness='0'><mi>n</mi><mi>k</mi></mfrac>",
+        "(n over k)",
+    ),
+    (
+        "<m:rad><m:radPr><m:degHide m:val='1'/></m:radPr><m:deg/><m:e>[x+1]</m:e></m:rad>",
+        "<msqrt><mi>x</mi><mo>+</mo><mn>1</mn></msqrt>",
+        "\u221a(x+1)",
+    ),
+    (
+        "<m:rad><m:deg>[3]</m:deg><m:e>[x]</m:e></m:rad>",
+        "<mroot><mi>x</mi><mn>3</mn></mroot>",
+        "x^(1/3)",
+    ),
+    (
+        "<m:d><m:e><m:sSub><m:e>[a]</m:e><m:sub>[2]</m:sub></m:sSub></m:e></m:d>",
+        "<mrow><mo>(</mo><msub><mi>a</mi><mn>2</mn></msub><mo>)</mo></mrow>",
+        "(a_2)",
+    ),
+]
+
+
+@pytest.mark.parametrize("wrapped", ["{}", f"<m:oMathPara {MATH}>{{}}</m:oMathPara>"])
+@pytest.mark.parametrize(("omml", "mathml", "text"), EQUATIONS)
+def test_equations_are_text_in_one_line(omml, mathml, text, wrapped):
+    page = f"<html><body><p>It is <math>{mathml}</math></p></body></html>"
+    assert formats.html(page.encode()).text == f"It is {text}"
+    runs = re.sub(r"\[(.*?)\]", r"<m:r><m:t>\1</m:t></m:r>", omml)
+    equation = wrapped.format(f"<m:oMath {MATH}>{runs}</m:oMath>")
+    before = "<w:r><w:t xml:space='preserve'>It is </w:t></w:r>"
+    assert formats.docx(docx(f"<w:p>{before}{equation}</w:p>")).text == f"It is {text}"
+
+
+MERGED = """<w:tbl><w:tr><w:tc><w:tcPr><w:vMerge w:val='restart'/></w:tcPr>{a}</w:tc>
+<w:tc><w:tcPr><w:gridSpan w:val='2'/></w:tcPr>{b}</w:tc></w:tr>
+<w:tr><w:tc><w:tcPr><w:vMerge/></w:tcPr><w:p/></w:tc><w:tc>{c}</w:tc><w:tc>{d}</w:tc></w:tr>
+<w:tr><w:trPr><w:gridBefore w:val='1'/></w:trPr><w:tc>{a}</w:tc><w:tc>{b}</w:tc></w:tr></w:tbl>"""
+
+
+def test_merged_and_missing_cells_of_word_are_read_in_their_columns():
+    table = MERGED.format(**{name: paragraph(name) for name in "abcd"})
+    assert formats.docx(docx(table)).text == "| a | b | b |\n| a | c | d |\n|  | a | b |"
+
+
 def test_running_lines_are_named():
     made = formats.pdf(SAMPLES["running-heads.pdf"].content)
     assert made.omissions == "4 running lines, the last 'Port Amsel Gazette Page 4'"
-
-
-def test_equations_of_word_are_text():
-    around = "<w:p><w:r><w:t>Half: </w:t></w:r>{}</w:p>"
-    inside = around.format(f"<m:oMath {MATH}>{EQUATION}</m:oMath>")
-    apart = around.format(f"<m:oMathPara {MATH}><m:oMath>{EQUATION}</m:oMath></m:oMathPara>")
-    assert formats.docx(docx(inside, apart)).text == "Half: 1/2 x^3\n\nHalf: 1/2 x^3"
 
 
 def test_filled_fields_and_text_boxes_of_a_pdf_are_read():
@@ -293,62 +416,3 @@ def test_filled_fields_and_text_boxes_of_a_pdf_are_read():
     assert text.endswith(
         "serial: KX-4471\n\nsealed: Yes\n\nchecks: leak, noise\n\nEvery 900 hours."
     )
-
-
-def pypdf_text(mode):
-    import pypdf
-
-    return lambda content: "\n".join(
-        page.extract_text(extraction_mode=mode)
-        for page in pypdf.PdfReader(io.BytesIO(content)).pages
-    )
-
-
-def trafilatura_text(output):
-    import trafilatura
-
-    return lambda content: (
-        trafilatura.extract(content, include_comments=False, output_format=output) or ""
-    )
-
-
-def mammoth_text(way):
-    import mammoth
-
-    return lambda content: getattr(mammoth, way)(io.BytesIO(content)).value
-
-
-OTHERS = {
-    "pypdf": (".pdf", pypdf_text("plain")),
-    "pypdf, layout": (".pdf", pypdf_text("layout")),
-    "trafilatura, text": (".html", trafilatura_text("txt")),
-    "trafilatura, Markdown": (".html", trafilatura_text("markdown")),
-    "mammoth, raw text": (".docx", mammoth_text("extract_raw_text")),
-    "mammoth, Markdown": (".docx", mammoth_text("convert_to_markdown")),
-}
-
-
-def agreement(sample, text):
-    """How many of a sample's expectations hold of a text, white space aside, and how many there
-    are.
-    """
-    flat = " ".join(text.split())
-    expected = [" ".join(one.split()) in flat for one in sample.holds] + [
-        one not in flat for one in sample.lacks
-    ]
-    return sum(expected), len(expected)
-
-
-def test_the_page_compares_the_readers(root):
-    """Its table has, for each way of reading, the expectations of these samples that hold."""
-    rows = dict(
-        re.findall(
-            r"^\| ([\w, ]+) \| (\d+ of \d+) \|$", (root / "docs/study.md").read_text(), re.MULTILINE
-        )
-    )
-    made = {}
-    for name, (suffix, reader) in OTHERS.items():
-        samples = [sample for file, sample in SAMPLES.items() if file.endswith(suffix)]
-        counts = [agreement(sample, reader(sample.content)) for sample in samples]
-        made[name] = "{} of {}".format(*map(sum, zip(*counts, strict=True)))
-    assert rows == made

@@ -101,23 +101,17 @@ BAD = [
         r":2: .*'nowhere' is no passage",
     ),
     ("r.jsonl", lambda rows: rows[1]["passages"].append(IDS[4]), r":2: .*there twice"),
-    ("r.jsonl", lambda rows: rows.append(dict(rows[1])), r":4: .*there twice"),
     ("r.jsonl", lambda rows: rows[2].update(question="q9"), r":3: no question .*'q9'"),
     ("r.jsonl", lambda rows: rows[2].update(passages=[7]), r":3: .*passages\[0\]"),
-    ("r.jsonl", lambda rows: rows[2].update(passages={}), r":3: field 'passages'"),
     ("r.jsonl", lambda rows: rows[2].update(passages=IDS[:1]), "1 passages, fewer than --top 2"),
     ("r.jsonl", lambda rows: rows.pop(), "0 passages, fewer than --top 2, for the question 'When"),
     ("r.json", lambda whole: whole["q1"].update({IDS[7]: "9"}), f"q1: field '{IDS[7]}' must be"),
-    ("r.json", lambda whole: whole["q1"].update({IDS[7]: None}), f"q1: field '{IDS[7]}' must be"),
     ("r.json", lambda whole: whole["q1"].update({IDS[7]: float("nan")}), "q1: field .*nan"),
     ("r.json", lambda whole: whole["q1"].update({"x": 1.0}), "r.json: q1: .*'x' is no passage"),
     ("r.json", lambda whole: whole.update(q2=[IDS[1], IDS[2]]), "field 'q2' must be"),
-    ("r.json", lambda whole: whole.update(q3=dict(whole["q2"])), "no question .*'q3'"),
     ("r.trec", edit(0, " Q0", ""), ":1: not the six columns"),
     ("r.trec", edit(1, "8.5", "high"), ":2: not the six columns"),
     ("r.trec", edit(1, "8.500000", "nan"), ":2: the score of .* nan"),
-    ("r.trec", edit(3, "q2", "q7"), ":4: no question .*'q7'"),
-    ("r.trec", edit(3, IDS[3], IDS[4]), ":5: .*there twice"),
 ]
 
 
