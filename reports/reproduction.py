@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from pathlib import Path
 from statistics import median
@@ -165,22 +165,19 @@ class PlannedVariant(Variant):
 class PlannedRuns(Runs):
     """The runs of a configuration without records, as the items read them."""
 
-    variants: tuple[Variant, ...] = ()
     latencies: tuple[LatencyTimes, ...] = ()
     predictions: tuple[Mapping[str, Any], ...] = ()
+
+    @cached_property
+    def variants(self) -> tuple[Variant, ...]:
+        configured = Runs(self.folder, self.config).variants
+        return tuple(_planned_variant(self, variant) for variant in configured)
 
 
 def planned(config: Config, predictions: Sequence[Mapping[str, Any]]) -> PlannedRuns:
     """The runs of a configuration, with the rows of `ragauge cost --published`."""
     folder = Path("results") / config.run / "planned"
-    variants = Runs(folder, config).variants
-    return PlannedRuns(
-        folder,
-        config,
-        tuple(_planned_variant(config, variant) for variant in variants),
-        tuple(_planned_times(config)),
-        tuple(predictions),
-    )
+    return PlannedRuns(folder, config, tuple(_planned_times(config)), tuple(predictions))
 
 
 def _planned_times(config: Config) -> Iterator[LatencyTimes]:
@@ -197,7 +194,8 @@ def _planned_times(config: Config) -> Iterator[LatencyTimes]:
                 )
 
 
-def _planned_variant(config: Config, variant: Variant) -> PlannedVariant:
+def _planned_variant(runs: PlannedRuns, variant: Variant) -> PlannedVariant:
+    config = runs.config
     model = config.models[variant.model]
     specification = AnswerSpecification(
         method=variant.method,
@@ -208,7 +206,9 @@ def _planned_variant(config: Config, variant: Variant) -> PlannedVariant:
         engine=EngineFacts(device=model.device),
     )
     stated = {name.name: getattr(variant, name.name) for name in fields(variant)}
-    return PlannedVariant(**stated | {"missing": None, "specification": specification})
+    return PlannedVariant(
+        **stated | {"runs": runs, "missing": None, "specification": specification}
+    )
 
 
 def errors(cells: Iterable[Shown]) -> tuple[str, str]:
