@@ -113,9 +113,8 @@ def test_records_of_other_settings_are_left_out(tmp_path, recorded, reason, capf
 
 def test_no_id_stands_in_a_table_as_a_formula(monkeypatch):
     ids = ["=cmd|' /C calc'!A0", "+1", "-2", "@sum", "\t=1", "\r=1", "q=1", "1-2"]
-    runs = SimpleNamespace(
-        run=[SimpleNamespace(dataset="d", model="m", name="v")], metrics=lambda _: ["em"]
-    )
+    variant = SimpleNamespace(dataset="d", model="m", name="v", primary_metric="em")
+    runs = SimpleNamespace(run=[variant])
     monkeypatch.setattr(measures, "scored", lambda *_: dict.fromkeys(ids, 1.0))
     shown = list(measures.by_question(runs)["question"])
     assert shown == [f"'{key}" for key in ids[:6]] + ids[6:]

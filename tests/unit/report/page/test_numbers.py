@@ -64,27 +64,6 @@ def group_of(folder, **more):
     return group
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_the_clock_does_not_change_the_recommendation(tmp_path, seed):
-    """Of a study, with the seconds of the answers alone, and with those of the protocol."""
-    write(tmp_path, seed=seed)
-    fallback = group_of(tmp_path, seed=seed)
-    assert fallback["cost"] == "answering_total_s"
-    rng = random.Random(seed)
-    trials = {
-        name: [0.4 * online_s * rng.uniform(0.95, 1.05) for _ in range(5)]
-        for name, (online_s, _) in MADE.items()
-        if name != "closed_book"
-    }
-    write_latency(tmp_path, trials)
-    (tmp_path / "latency" / "nq_open").rename(tmp_path / "latency" / "study")
-    clocked = group_of(tmp_path, seed=seed)
-    assert clocked["cost"] == "total_s"
-    found = [numbers.recommendation(group) for group in (fallback, clocked)]
-    assert [one.row["name"] for one in found] == ["top_k2", "top_k2"]
-    assert found[0].best["name"] == found[1].best["name"]
-
-
 def disturb(folder, rng):
     """Give each answer seconds of its own: questions differ in length, other work on the machine
     delays all answers a little, and those of a stretch of each variant's questions much.
