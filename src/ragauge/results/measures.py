@@ -11,6 +11,7 @@ from ragauge.results import materials
 from ragauge.results.cells import Measure, Measures, Table, mean, paired
 from ragauge.results.costs import cost, critical_path_cycles, speedup
 from ragauge.results.runs import Group, Runs, Variant
+from ragauge.results.stats import Limits
 
 FLOOR = 0.1  # quality below which a reader is at the floor: differences tell nothing
 # part of the longest variant's questions that a variant must have answered to be paired with it
@@ -30,6 +31,11 @@ def metric_name(group: Group) -> str:
     """The name of a data set's primary metric, for readers."""
     metric = group.runs.metrics(group.dataset)[0]
     return NAMES.get(metric, metric.replace("_", " "))
+
+
+def metric_limits(variant: Variant) -> Limits | None:
+    """The least and the greatest score of the primary metric; None if it has none."""
+    return metrics.limits(variant.primary_metric)
 
 
 def quality(variant: Variant, metric: str | None = None) -> Measure:

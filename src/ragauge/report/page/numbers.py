@@ -10,7 +10,6 @@ from itertools import combinations, product
 from typing import Any
 
 from ragauge.io.jsonl import JsonObject
-from ragauge.metrics import base as metrics
 from ragauge.report.figures.style import ABOUT, method_style
 from ragauge.results import states, timing
 from ragauge.results.capacity import capacities
@@ -19,6 +18,7 @@ from ragauge.results.measures import (
     FLOOR,
     REFERENCES,
     difference,
+    metric_limits,
     metric_name,
     on_shared,
     quality,
@@ -398,7 +398,7 @@ def _paired(variant: Variant, values: Mapping[str, Sequence[float]]) -> dict[str
     """By name and other name the interval of a - b (`low`, `high`), and the `doubt` of `doubts`."""
     pairs: dict[str, Numbers] = {name: {} for name in values}
     seed = variant.runs.seed
-    bounds = metrics.limits(variant.primary_metric)
+    bounds = metric_limits(variant)
     for a, b in combinations(values, 2):
         test = paired_test(values[a], values[b], seed, limits=bounds)
         low, high = test["low"], test["high"]
