@@ -7,7 +7,6 @@ where there is one, reads several prompts of one length together.
 
 import importlib
 import inspect
-import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -141,22 +140,12 @@ class OursInt4(OursInt8):
     weights = "int4"
 
 
-class OursDefaultKernels(OursAuto):
-    """The faster dtype with torch's own kernels, none chosen by measurement."""
-
-    def chosen(self, setting: Setting) -> dict[str, Any]:
-        options = super().chosen(setting)
-        os.environ["RAGAUGE_KERNELS"] = "default"
-        return options
-
-
 # ---- transformers
 
 
 class Transformers(Engine):
     attention = "sdpa"
     dtype = "float32"
-    generation: dict[str, Any] = {}
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
@@ -195,9 +184,7 @@ class Transformers(Engine):
             "max_new_tokens": new,
             "pad_token_id": 0,
         }
-        self.model.generate(
-            tokens, attention_mask=torch.ones_like(tokens), **limits, **self.generation, **more
-        )
+        self.model.generate(tokens, attention_mask=torch.ones_like(tokens), **limits, **more)
 
 
 class _Clock:
@@ -219,26 +206,6 @@ class TransformersBfloat16(Transformers):
 
 class TransformersEager(Transformers):
     attention = "eager"
-
-
-class TransformersCompiled(Transformers):
-    """A cache of fixed size and compiled decoding; the prompt is read uncompiled."""
-
-    def __init__(self, setting: Setting) -> None:
-        import shutil
-
-        if not (shutil.which("g++") or shutil.which("clang++")):
-            raise NotHereError("no C++ compiler on the PATH, which torch.compile calls")
-        super().__init__(setting)
-        from transformers import CompileConfig
-
-        how = CompileConfig(dynamic=False)
-        how._compile_all_devices = True  # transformers compiles on GPUs alone otherwise
-        self.generation = {"cache_implementation": "static", "compile_config": how}
-        self.computes += ", decoding compiled"
-
-    def answer_many(self, prompts: Sequence[Ids], new: int) -> float:
-        raise NotHereError("compiled for one prompt")
 
 
 # ---- OpenVINO GenAI
@@ -385,11 +352,9 @@ ENGINES: dict[str, type[Engine]] = {
     "ragauge auto": OursAuto,
     "ragauge int8": OursInt8,
     "ragauge int4": OursInt4,
-    "ragauge default kernels": OursDefaultKernels,
     "transformers sdpa": Transformers,
     "transformers sdpa bfloat16": TransformersBfloat16,
     "transformers eager": TransformersEager,
-    "transformers static compiled": TransformersCompiled,
     "OpenVINO bf16": OpenVino,
     "OpenVINO f32": OpenVinoFloat32,
     "llama.cpp": LlamaCpp,

@@ -14,9 +14,9 @@ import numpy as np
 
 from _common import parse_options
 from ragauge.pipelines.indexes.hnsw import GRAPH, IDS, Hnsw
-from ragauge.pipelines.retrieval.retriever import About, Neighbours, Query, Stop
+from ragauge.pipelines.retrieval.retriever import About, Neighbour, Neighbours, Query
 from ragauge.pipelines.service.process import serve
-from ragauge.pipelines.service.server import LoadedIndex, Server
+from ragauge.pipelines.service.server import Server
 from ragauge.pipelines.service.settings import ServerSettings
 
 TOKENS = 64  # of a chunk, as the service sends them
@@ -63,7 +63,7 @@ class Rows:
         self._index = RECIPE.open(build(folder, part, of))
         self._tokens = np.random.default_rng(0).integers(0, 30000, (4096, TOKENS)).astype(np.int32)
 
-    def about(self) -> About:
+    def describe(self) -> About:
         """As the service describes itself; numbers of queries are its tokens."""
         return About(
             "vectors",
@@ -76,9 +76,11 @@ class Rows:
             TOKENS,
         )
 
-    def search_together(
-        self, requests: Sequence[Sequence[Query]], stop: Stop
-    ) -> list[list[Neighbours]]:
+    def detokenize(self, sequences: Sequence[Sequence[int]]) -> list[str]:
+        """Nothing: the tokens are random."""
+        return [""] * len(sequences)
+
+    def search_together(self, requests: Sequence[Sequence[Query]]) -> list[list[Neighbours]]:
         """One call of the index for each k and nprobe."""
         started = time.perf_counter()
         queries = [query for request in requests for query in request]
@@ -98,13 +100,9 @@ class Rows:
     def _neighbours(
         self, ids: np.ndarray, distances: np.ndarray, nprobe: int, seconds: dict[str, float]
     ) -> Neighbours:
-        none = np.zeros((len(ids), 0), np.int32)
-        k = len(ids)
-        tokens = self._tokens[ids % len(self._tokens)]
-        lengths = np.full(k, TOKENS, np.int32)
-        return Neighbours(
-            ids, distances, ids, tokens, lengths, none, np.zeros(k, np.int32), nprobe, seconds
-        )
+        tokens = self._tokens[ids % len(self._tokens)].tolist()
+        found = zip(ids.tolist(), distances.tolist(), tokens, strict=True)
+        return Neighbours([Neighbour(n, d, n, text, []) for n, d, text in found], nprobe, seconds)
 
 
 def in_threads(work: Sequence[Callable[[], None]]) -> None:
@@ -126,8 +124,7 @@ def main() -> None:
         while_stdin_open=(False, "stop with the process that started it"),
     )
     rows = Rows(args.folder, args.part, args.of)
-    loaded = LoadedIndex(rows, rows.about(), lambda sequences: [""] * len(sequences))
-    server = Server(loaded, ServerSettings(port=args.port))
+    server = Server(rows, ServerSettings(port=args.port))
     serve(server, 5.0, while_stdin_open=args.while_stdin_open)
 
 

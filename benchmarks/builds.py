@@ -16,7 +16,6 @@ these texts.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
 import math
@@ -30,6 +29,7 @@ import numpy as np
 import pandas as pd
 from pydantic import BaseModel, model_validator
 
+from _common import parse_options
 from ragauge.config.loading import load
 from ragauge.config.reading import checked
 from ragauge.errors import SettingError, UserError
@@ -233,21 +233,17 @@ def build_text(steps: Sequence[BuildStep]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    args = parse_options(
+        __doc__,
+        "config",
+        "builds",
+        chunks=(int, "chunks of each database; default: its corpus's"),
+        nodes=(1, "nodes that build at the same time"),
+        cores=(64, "cores of a node that builds"),
     )
-    add = parser.add_argument
-    add("config", type=Path, metavar="CONFIG.yaml")
-    add("builds", type=Path, metavar="SCALE.csv", help="what scale.py measured")
-    add("--chunks", type=int, metavar="N", help="chunks of each database; default: its corpus's")
-    add("--nodes", type=int, default=1, metavar="N", help="nodes that build at the same time (1)")
-    add("--cores", type=int, default=64, metavar="N", help="cores of a node that builds (64)")
-    add("--json", action="store_true", help="print the steps as JSON")
-    args = parser.parse_args()
-    for name in ("chunks", "nodes", "cores"):
-        if (count := getattr(args, name)) is not None and count < 1:
-            parser.error(f"argument --{name}: must be at least 1, got {count}")
     try:
+        if min(args.nodes, args.cores, 1 if args.chunks is None else args.chunks) < 1:
+            raise UserError("--chunks, --nodes and --cores must be at least 1")
         builds = read_builds(args.builds, args.nodes, args.cores)
         plans = {}
         for label, settings in load(args.config).databases.items():

@@ -18,7 +18,7 @@ from _common import Task, finish, interleaved, load_line, parse_options, times
 from ragauge.assets.resolver import resolve
 from ragauge.cost.machine import cpu_model
 from ragauge.pipelines.database.database import Shard
-from ragauge.pipelines.database.embed import EncoderChoice, detokeniser
+from ragauge.pipelines.database.embed import EncoderChoice
 from targets import Verdicts
 
 BASE = "sentence-transformers"
@@ -67,10 +67,7 @@ def _encoders(threads: int) -> dict[str, Encode]:
 
 
 def _texts(database: Path, count: int) -> list[str]:
-    shard = Shard(database, 0)
-    text = detokeniser(shard)
-    rows = zip(shard.tokens[:count], shard.lengths[:count], strict=True)
-    return [text(row[:length]) for row, length in rows]
+    return Shard(database, 0).texts(slice(count))
 
 
 def _check(vectors: dict[str, np.ndarray]) -> float:

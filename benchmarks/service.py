@@ -131,7 +131,7 @@ def _answers(addresses: list[str]) -> list[list[int]]:
     """The answers of the idle servers to each query."""
     with ExitStack() as opened:
         fanout = Fanout([opened.enter_context(Client(address)) for address in addresses])
-        return [fanout.search([_query(number)])[0].ids.tolist() for number in range(DISTINCT)]
+        return [fanout.search([_query(number)])[0].ids for number in range(DISTINCT)]
 
 
 def _query(number: int) -> Query:
@@ -164,7 +164,7 @@ def _drive(
                 with tally.lock:
                     tally.latency_s.append(time.perf_counter() - started)
                     tally.answered[client, number] += 1
-                    tally.changed += found.ids.tolist() != expected[which]
+                    tally.changed += found.ids != expected[which]
             number += 1
 
 

@@ -12,14 +12,14 @@ and `percentile` are the coverages of the t-interval and of the percentile boots
 comparison; `width` is the mean width over that of the t-interval.
 """
 
-import csv
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from math import comb
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from ragauge.results.stats import (
     SHARE,
@@ -43,7 +43,6 @@ METHODS: Mapping[str, Callable[[np.ndarray, bool], Interval]] = {
     "student": lambda values, _: mean_interval(values, n=DRAWS),
     "percentile": lambda values, _: percentile_interval(resampled_means([values], n=DRAWS)),
 }
-Intervals = dict[str, tuple[float, float]]  # by method
 
 
 def _ours(values: np.ndarray, is_paired: bool) -> Interval:
@@ -53,54 +52,38 @@ def _ours(values: np.ndarray, is_paired: bool) -> Interval:
     return test["low"], test["high"]
 
 
-def intervals(values: np.ndarray, is_paired: bool) -> Intervals:
-    """The interval of each method; one without spread is the mean alone."""
-    mean = float(values.mean())
-    found = {name: method(values, is_paired) for name, method in METHODS.items()}
-    return {
-        name: (mean if low is None else low, mean if high is None else high)
-        for name, (low, high) in found.items()
-    }
+def intervals(values: np.ndarray, is_paired: bool) -> np.ndarray:
+    """The interval of each method (method, end); one without spread is the mean alone."""
+    found = [method(values, is_paired) for method in METHODS.values()]
+    ends = np.array(found, dtype=float)
+    return np.where(np.isnan(ends), values.mean(), ends)
 
 
 @cache
-def of_counts(wins: int, losses: int, questions: int, is_paired: bool) -> Intervals:
+def of_counts(wins: int, losses: int, questions: int, is_paired: bool) -> np.ndarray:
     ties = questions - wins - losses
     return intervals(np.repeat([1.0, -1.0, 0.0], [wins, losses, ties]), is_paired)
 
 
-def measured(chances: Mapping[int, tuple[float, Intervals]], truth: float) -> list[str]:
-    """The columns of a row from the chance and the intervals of each sample."""
-    holds = {
-        name: sum(
-            chance
-            for chance, found in chances.values()
-            if found[name][0] - 1e-9 <= truth <= found[name][1] + 1e-9
-        )
-        for name in METHODS
-    }
-    ours, students = (
-        sum(chance * (found[name][1] - found[name][0]) for chance, found in chances.values())
-        for name in ("coverage", "student")
-    )
-    return [f"{share:.3f}" for share in (*holds.values(), ours / students)]
+def measured(found: Sequence[np.ndarray], chances: np.ndarray, truth: float) -> list[str]:
+    """The columns of a row from the intervals of each sample and its chance."""
+    lows, highs = np.moveaxis(np.array(found), -1, 0)
+    holds = chances @ ((lows - 1e-9 <= truth) & (truth <= highs + 1e-9))
+    ours, students, _ = chances @ (highs - lows)
+    return [f"{share:.3f}" for share in (*holds, ours / students)]
 
 
 def counted(
     counts: Mapping[tuple[int, int], float], n: int, is_paired: bool, truth: float
 ) -> list[str]:
-    chances = {
-        i: (chance, of_counts(*wins_and_losses, n, is_paired))
-        for i, (wins_and_losses, chance) in enumerate(counts.items())
-    }
-    return measured(chances, truth)
+    found = [of_counts(*wins_and_losses, n, is_paired) for wins_and_losses in counts]
+    return measured(found, np.array(list(counts.values())), truth)
 
 
 def drawn(values: np.ndarray, is_paired: bool, truth: float) -> list[str]:
     """Of samples (sample, question)."""
-    share = 1 / len(values)
-    found = enumerate(intervals(sample, is_paired) for sample in values)
-    return measured({i: (share, interval) for i, interval in found}, truth)
+    found = [intervals(sample, is_paired) for sample in values]
+    return measured(found, np.full(len(values), 1 / len(values)), truth)
 
 
 def main() -> None:
@@ -131,10 +114,8 @@ def main() -> None:
         for shape in SHAPES:
             values = rng.gamma(shape, size=(SAMPLES, n)) + 1  # beyond the limits of a score
             rows.append(("unbounded", n, f"gamma, shape {shape}", *drawn(values, False, shape + 1)))
-    with OUT.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("kind", "n", "truth", *METHODS, "width"))
-        writer.writerows(rows)
+    columns = ["kind", "n", "truth", *METHODS, "width"]
+    pd.DataFrame(rows, columns=columns).to_csv(OUT, index=False)
 
 
 if __name__ == "__main__":

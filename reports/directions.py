@@ -12,17 +12,17 @@ intervals add as squares (Newcombe, 1998), those of a ratio as logarithms, which
 than a paired test.
 """
 
-import csv
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil, exp, hypot, log
 from pathlib import Path
-from statistics import NormalDist, mean
+from statistics import NormalDist
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 from pydantic import Field, model_validator
 
@@ -349,7 +349,7 @@ class _Table:
 
     def has_dataset(self, keys: Keys) -> bool:
         """Whether any row is of the data set that the keys name, if they name one."""
-        return bool(self._rows({k: v for k, v in keys.items() if k == "dataset"}))
+        return not self._rows({k: v for k, v in keys.items() if k == "dataset"}).empty
 
     def difference(self, quantity: str, keys: Keys) -> Difference:
         """The numbers of the one row with these values."""
@@ -357,7 +357,7 @@ class _Table:
         rows = self._rows(keys)
         if len(rows) != 1:
             raise self._error(f"has {len(rows)} rows with {keys}, not one")
-        (row,) = rows
+        row = rows.iloc[0]
         try:
             value, low, high = (float(row[name]) for name in ("measured", "low", "high"))
             return Difference(
@@ -370,37 +370,33 @@ class _Table:
         """The difference of two variants over the questions that both were asked, and the mean
         score of each.
         """
-        first = self._scores(better)
-        second = self._scores(worse)
-        shared = [question for question in first if question in second]
-        if not shared:
+        scores = [self._scores(better), self._scores(worse)]
+        both = pd.concat(scores, axis="columns", join="inner", keys=["a", "b"])
+        if both.empty:
             raise self._error(f"has no question of both {better} and {worse}")
-        a = [first[question] for question in shared]
-        b = [second[question] for question in shared]
-        test = paired_test(a, b, limits=SHARE)
-        difference = Difference(
-            test["difference"], test["low"], test["high"], test["p"], len(shared)
-        )
-        return difference, [mean(a), mean(b)]
+        test = paired_test(both["a"], both["b"], limits=SHARE)
+        numbers = (test[name] for name in ("difference", "low", "high", "p"))
+        return Difference(*numbers, len(both)), [both["a"].mean(), both["b"].mean()]
 
-    def _scores(self, keys: Keys) -> dict[str, float]:
+    def _scores(self, keys: Keys) -> pd.Series:
         """The scores of a variant, which is a column, by question."""
-        others = {name: value for name, value in keys.items() if name != "variant"}
-        column = str(keys["variant"])
-        rows = [row for row in self._rows(others) if row.get(column)]
-        scores = {row["question"]: float(row[column]) for row in rows}
-        if len(scores) < len(rows):
+        rows = self._rows({name: value for name, value in keys.items() if name != "variant"})
+        rows = rows.reindex(columns=["question", keys["variant"]], fill_value="")
+        scores = rows.set_index("question")[keys["variant"]]
+        scores = scores[scores != ""].astype(float)
+        if not scores.index.is_unique:
             raise self._error(f"has several scores of one question with {keys}; name the model")
         return scores
 
-    def _rows(self, keys: Keys) -> list[dict[str, str]]:
-        wanted = {name: str(value).split("|") for name, value in keys.items()}
+    def _rows(self, keys: Keys) -> pd.DataFrame:
         try:
-            with open(self.path, newline="", encoding="utf-8") as file:
-                rows = list(csv.DictReader(file))
+            rows = pd.read_csv(self.path, dtype=str, keep_default_na=False)
         except OSError as error:
             raise self._error(f"cannot be read: {error.strerror or error}") from error
-        return [row for row in rows if all(row.get(n) in texts for n, texts in wanted.items())]
+        rows = rows.reindex(columns=rows.columns.union(list(keys), sort=False), fill_value="")
+        for name, value in keys.items():
+            rows = rows[rows[name].isin(str(value).split("|"))]
+        return rows
 
     def _error(self, problem: str) -> UserError:
         return UserError(f"{self.place}: {self.path}: {problem}")

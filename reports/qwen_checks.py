@@ -10,11 +10,13 @@ adds 20 further tokens to the 5 that were timed.
 import csv
 import gzip
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from statistics import mean, median
+from statistics import median
 from typing import Any
 
+import numpy as np
+import pandas as pd
 from scipy.stats import spearmanr
 
 from ragauge.results.stats import SHARE, paired_test
@@ -28,6 +30,7 @@ FIRST_QUESTIONS = {
 HELD_BACK = "nq_open_held_back"
 ATTENTION = "superposition_attention"
 BAYESIAN = "superposition_k1"
+SUMMED = "attention, summed"
 SCORED = (ATTENTION, BAYESIAN, "superposition_k8", "naive", "dense_k1", "dense_k4")
 PAIRS = (
     (BAYESIAN, "naive"),
@@ -48,49 +51,50 @@ def records(model: str, dataset: str, variant: str) -> list[Record]:
         return [json.loads(line) for line in file]
 
 
-def questions(model: str) -> Iterator[Record]:
-    """Each question with the parts that it belongs to, its scores, and what two rankers did."""
-    with (RUN / "scores.csv").open(encoding="utf-8") as file:
-        scores = {row["question"]: row for row in csv.DictReader(file) if row["model"] == model}
-    for dataset, name in ((FIRST_QUESTIONS[model], "first"), (HELD_BACK, "held back")):
+def questions(model: str) -> pd.DataFrame:
+    """Each question with its part of the run, its scores, and what two rankers did."""
+    scores = pd.read_csv(RUN / "scores.csv")
+    scores = scores[scores["model"] == model].set_index("question")[list(SCORED)]
+    rows = []
+    for dataset, part in ((FIRST_QUESTIONS[model], "first"), (HELD_BACK, "held back")):
         ranked = (records(model, dataset, variant) for variant in (ATTENTION, BAYESIAN))
         for by_attention, by_bayes in zip(*ranked, strict=True):
-            lengths = by_attention["tokens"]["documents"]
+            lengths = np.array(by_attention["tokens"]["documents"])
+            saliency = np.array(by_attention["saliency"])
             gold = by_attention["gold"][0]
-            is_shortest = lengths[gold] == min(lengths)
-            pairs = zip(by_attention["saliency"], lengths, strict=True)
-            sums = [saliency * length for saliency, length in pairs]
-            yield {
-                "parts": {"all", name, f"gold is {'' if is_shortest else 'not '}shortest"},
-                "is_shortest": is_shortest,
-                "scores": {name: float(scores[by_attention["key"]][name]) for name in SCORED},
-                "found": {
-                    ATTENTION: gold in by_attention["kept"],
-                    BAYESIAN: gold in by_bayes["kept"],
-                    "attention, summed": sums[gold] == max(sums),
-                },
-                "correlation": spearmanr(by_attention["saliency"], lengths).statistic,
-            }
+            rows.append(
+                {
+                    "question": by_attention["key"],
+                    "part": part,
+                    "is_shortest": lengths[gold] == lengths.min(),
+                    f"{ATTENTION} finds": gold in by_attention["kept"],
+                    f"{BAYESIAN} finds": gold in by_bayes["kept"],
+                    f"{SUMMED} finds": (saliency * lengths)[gold] == (saliency * lengths).max(),
+                    "correlation": spearmanr(saliency, lengths).statistic,
+                }
+            )
+    return pd.DataFrame(rows).set_index("question").join(scores)
 
 
 def accuracy_rows(model: str) -> Iterator[Record]:
     """Who is right and who finds the gold document, for each part of the questions."""
-    everything = list(questions(model))
-    yield row("", "gold_is_shortest", (question["is_shortest"] for question in everything))
-    correlations = (question["correlation"] for question in everything)
-    yield row(ATTENTION, "correlation_with_length", correlations)
-    for part in ("all", "first", "held back", "gold is shortest", "gold is not shortest"):
-        members = [question for question in everything if part in question["parts"]]
-        for variant in members[0]["found"]:
-            found = (question["found"][variant] for question in members)
-            yield row(variant, "gold_found", found, part)
-        right = {
-            variant: [question["scores"][variant] for question in members] for variant in SCORED
-        }
-        for variant, values in right.items():
-            yield row(variant, "accuracy", values, part)
+    everything = questions(model)
+    yield row("", "gold_is_shortest", everything["is_shortest"])
+    yield row(ATTENTION, "correlation_with_length", everything["correlation"])
+    parts = {
+        "all": everything,
+        "first": everything[everything["part"] == "first"],
+        "held back": everything[everything["part"] == "held back"],
+        "gold is shortest": everything[everything["is_shortest"]],
+        "gold is not shortest": everything[~everything["is_shortest"]],
+    }
+    for part, members in parts.items():
+        for variant in (ATTENTION, BAYESIAN, SUMMED):
+            yield row(variant, "gold_found", members[f"{variant} finds"], part)
+        for variant in SCORED:
+            yield row(variant, "accuracy", members[variant], part)
         for a, b in PAIRS:
-            test = paired_test(right[a], right[b], limits=SHARE)
+            test = paired_test(members[a], members[b], limits=SHARE)
             difference = {"variant": f"{a} − {b}", "quantity": "accuracy_difference", "part": part}
             yield {**difference, "measured": test["difference"], **test}
 
@@ -106,19 +110,20 @@ def time_rows(model: str) -> Iterator[Record]:
         later = total + 20 * summary["per_token_s"]["median"]
         yield {"variant": variant, "quantity": "seconds_25", "measured": later}
         answers = records(model, dataset, variant)
-        offline = [
-            sum(call["seconds"] for call in answer["trace"] if call.get("offline"))
-            for answer in answers
-        ]
-        yield row(variant, "preparation_s", offline, statistic=median)
-        megabytes = (answer["cache_bytes"] / 1e6 for answer in answers)
-        yield row(variant, "cache_mb", megabytes, statistic=median)
-        written = (answer["tokens"]["generated"] for answer in answers)
-        yield row(variant, "response_tokens", written, statistic=median)
+        medians = {
+            "preparation_s": [
+                sum(call["seconds"] for call in answer["trace"] if call.get("offline"))
+                for answer in answers
+            ],
+            "cache_mb": [answer["cache_bytes"] / 1e6 for answer in answers],
+            "response_tokens": [answer["tokens"]["generated"] for answer in answers],
+        }
+        for quantity, values in medians.items():
+            yield row(variant, quantity, values, statistic="median")
     trials = [trial for trial in latency["rows"] if trial["variant"] == "context_pilot"]
     if trials:  # the full prompt in two parts: its documents, and the question behind them
-        documents = (trial["stages"]["documents"] for trial in trials)
-        yield row("naive", "documents_s", documents, statistic=median)
+        documents = [trial["stages"]["documents"] for trial in trials]
+        yield row("naive", "documents_s", documents, statistic="median")
         question = median(trial["stages"]["prompt"] + trial["stages"]["decode"] for trial in trials)
         yield {"variant": "naive", "quantity": "cached_seconds_5", "measured": question}
         later = question + 20 * median(trial["per_token_s"] for trial in trials)
@@ -126,11 +131,11 @@ def time_rows(model: str) -> Iterator[Record]:
 
 
 def row(
-    variant: str, quantity: str, values: Iterable[Any], part: str = "all", statistic: Any = mean
+    variant: str, quantity: str, values: Any, part: str = "all", statistic: str = "mean"
 ) -> Record:
-    numbers = [float(value) for value in values]
+    numbers = pd.Series(values, dtype=float)
     names = {"variant": variant, "quantity": quantity, "part": part}
-    return {**names, "measured": statistic(numbers), "n": len(numbers)}
+    return {**names, "measured": float(numbers.agg(statistic)), "n": len(numbers)}
 
 
 def table() -> list[dict[str, str]]:

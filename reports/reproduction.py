@@ -9,19 +9,17 @@ or from other published numbers are recomputed here: neither a model nor its dat
 
 from __future__ import annotations
 
-import csv
-import re
-import subprocess
+import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pandas as pd
 from jinja2 import Environment, StrictUndefined
@@ -32,19 +30,13 @@ from ragauge.config import loading
 from ragauge.cost import tokens
 from ragauge.cost.cycles import kv_bytes
 from ragauge.cost.overlap import OverlapWindow
-from ragauge.io.specifications import AnswerSpecification, EngineFacts, FinderFacts
 from ragauge.measure.predictions import predict
 from ragauge.measure.timing import shape_of
 from ragauge.pipelines.retrieval import sizes
 from ragauge.pipelines.retrieval.settings import DatabaseSettings
-from ragauge.results.cells import VALUES, CellSource, CellStatus
+from ragauge.results.cells import VALUES, CellSource
 from ragauge.results.publications import GENERATORS, LONGBENCH, ON_SHAPE, PREDICTED, read_csv
-from ragauge.results.runs import Runs, Variant, known_names
-from ragauge.results.times import LatencyTimes, ProtocolFacts, Trial
-
-if TYPE_CHECKING:
-    from ragauge.config.experiment import Config
-    from ragauge.io.records import Record
+from ragauge.results.runs import Runs, known_names
 
 ROOT = Path(__file__).resolve().parents[1]
 REPORTS = ROOT / "reports"
@@ -76,9 +68,7 @@ KEYS = (
 )  # columns of published tables that identify a row; the others hold numbers
 SCALES = (1, 0.01, 0.001)  # items have shares for per cent and seconds for milliseconds
 NOWHERE = "no item shows it"
-OTHER_MACHINE = "a time, or what follows from times, of another machine has no ratio"
-TIMES = re.compile(r"(_s|_ms)$|speedup_|_latency")  # quantities that depend on the machine
-QUALITIES = ("f1", "perplexity", "cosine_similarity")
+NOT_COMMITTED = ("default", "smoke", "miniature")  # runs whose reports git ignores
 # of the papers, where its tables name none
 OWN_MODELS = {"retro", "msmarco-bert-base-dot-v5", *GENERATORS}
 Row = Mapping[str, Any]
@@ -91,10 +81,7 @@ class State(StrEnum):
     ON_SHAPE = "measured on its shape"
     RECOMPUTED = "recomputed"
     PREDICTED = "predicted from shapes"
-    PLANNED = "planned"
-    NO_RATIO = "planned without a ratio"
-    INPUT = "needs an input"
-    CANNOT = "cannot be"
+    OPEN = "open"
 
 
 @dataclass(frozen=True)
@@ -103,7 +90,7 @@ class Shown:
     keys: Mapping[str, str]
     quantity: str
     published: float
-    state: State = State.CANNOT
+    state: State = State.OPEN
     why: str = NOWHERE
     ratio: float | None = None  # what was measured, recomputed or predicted over what was published
 
@@ -154,61 +141,12 @@ def page(
     )
 
 
-@dataclass(frozen=True, eq=False)
-class PlannedVariant(Variant):
-    """A variant that has not run."""
-
-    records: dict[str, Record] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False)
-class PlannedRuns(Runs):
-    """The runs of a configuration without records, as the items read them."""
-
-    variants: tuple[Variant, ...] = ()
-    latencies: tuple[LatencyTimes, ...] = ()
-    predictions: tuple[Mapping[str, Any], ...] = ()
-
-
-def planned(config: Config, predictions: Sequence[Mapping[str, Any]]) -> PlannedRuns:
-    """The runs of a configuration, with the rows of `ragauge cost --published`."""
-    folder = Path("results") / config.run / "planned"
-    variants = Runs(folder, config).variants
-    return PlannedRuns(
-        folder,
-        config,
-        tuple(_planned_variant(config, variant) for variant in variants),
-        tuple(_planned_times(config)),
-        tuple(predictions),
-    )
-
-
-def _planned_times(config: Config) -> Iterator[LatencyTimes]:
-    """The latency files of a configuration, without trials that have times."""
-    for protocol in config.protocols:
-        rows = [Trial(variant=name) for name in protocol.methods]
-        for label, model in config.models.items():
-            if model.datasets is None or protocol.dataset in model.datasets:
-                yield LatencyTimes(
-                    model=label,
-                    dataset=protocol.dataset,
-                    protocol=ProtocolFacts(device=model.device),
-                    rows=rows,
-                )
-
-
-def _planned_variant(config: Config, variant: Variant) -> PlannedVariant:
-    model = config.models[variant.model]
-    specification = AnswerSpecification(
-        method=variant.method,
-        options=dict(variant.options),
-        dataset=config.datasets[variant.dataset].dataset,
-        model=model.source,
-        finder=FinderFacts(model=config.models[model.finder].source) if model.finder else None,
-        engine=EngineFacts(device=model.device),
-    )
-    stated = {name.name: getattr(variant, name.name) for name in fields(variant)}
-    return PlannedVariant(**stated | {"missing": None, "specification": specification})
+def planned(folder: Path) -> Runs:
+    """The papers' configuration without records, as the items read it, with what `ragauge cost
+    --published` writes.
+    """
+    (folder / "predictions.json").write_text(json.dumps(predict()), encoding="utf-8")
+    return Runs(folder, loading.load(ROOT / PAPERS_CONFIG))
 
 
 def errors(cells: Iterable[Shown]) -> tuple[str, str]:
@@ -222,7 +160,9 @@ def errors(cells: Iterable[Shown]) -> tuple[str, str]:
 def states(runs: Runs, reports: Path) -> list[Shown]:
     """Return the fate of each published number."""
     tables = {
-        item: _rows(runs, item) for item in registry.names("item") if item.split("_")[0] in PAPERS
+        item: registry.module("item", item).table(runs).to_dict("records")
+        for item in registry.names("item")
+        if item.split("_")[0] in PAPERS
     }
     committed = {item: _committed(reports, item) for item in tables}
     known_values = recomputed()
@@ -250,38 +190,17 @@ def states(runs: Runs, reports: Path) -> list[Shown]:
                 replace(cell, state=State.RECOMPUTED, why=known[1], ratio=known[0] / cell.published)
             )
         else:
-            alike = _of(
-                [{**row, "item": item} for item in items for row in tables[item]], cell, runs
-            )
-            # CFIC prints numbers in two tables, and a run may fill the line of either
-            others = [row for item in of_paper for row in tables[item] if "generator" in cell.keys]
-            cells.append(_planned(runs, cell, alike, _of(others, cell, runs)))
+            alike = _of([row for item in items for row in tables[item]], cell, runs)
+            cells.append(_unmeasured(cell, alike))
     return cells
 
 
-def _planned(runs: Runs, cell: Shown, rows: Sequence[Row], twins: Sequence[Row]) -> Shown:
-    """The state of a number that nothing has measured, from the lines of the configuration's tables
-    that show it.
-    """
-    if not rows:
-        return cell
-    quantity = rows[0]["quantity"]
-    why = rows[0]["note"]
-    if guesses := [row for row in rows if row["source"] == CellSource.SHAPE]:
-        return replace(cell, state=State.PREDICTED, why="", ratio=guesses[0]["ratio"])
-    is_filled = any(row["status"] != CellStatus.PUBLISHED_ONLY for row in (*rows, *twins))
-    if TIMES.search(quantity) and (is_filled or _is_measured_apart(runs, rows[0])):
-        return replace(cell, state=State.NO_RATIO, why=OTHER_MACHINE if is_filled else why)
-    if is_filled or (
-        quantity in QUALITIES and _is_run_on_its_model(runs, cell, rows[0]["item"], quantity)
-    ):
-        return replace(cell, state=State.PLANNED, why="")
-    if cell.keys.get("judge") == "human" and not runs.config.human_judgements:
-        return replace(
-            cell, state=State.INPUT, why="the configuration has no file of people's judgements"
-        )
-    is_apart = any(_is_measured_apart(runs, row) for row in rows)
-    return replace(cell, state=State.NO_RATIO if is_apart else State.CANNOT, why=why)
+def _unmeasured(cell: Shown, rows: Sequence[Row]) -> Shown:
+    """The state of a number by the lines of the items that show it."""
+    predicted = [row for row in rows if row["source"] == CellSource.SHAPE]
+    if predicted:
+        return replace(cell, state=State.PREDICTED, why="", ratio=predicted[0]["ratio"])
+    return replace(cell, why=rows[0]["note"]) if rows else cell
 
 
 def published() -> Iterator[Shown]:
@@ -301,38 +220,16 @@ def published() -> Iterator[Shown]:
                     )
 
 
-@cache
-def _rows(runs: Runs, item: str) -> list[Row]:
-    """The lines of an item's table, which no folder of reports changes."""
-    return list(registry.module("item", item).table(runs).to_dict("records"))
-
-
 def _committed(reports: Path, item: str) -> list[Row]:
     """The lines of the committed tables of an item that have a measured and a published number."""
-    lines: list[Row] = []
-    for path in (
-        path for path in sorted(reports.glob(f"*/{item}.csv")) if not _is_ignored(path.parent)
-    ):
-        with open(path, newline="", encoding="utf-8") as file:
-            rows = [row for row in csv.DictReader(file) if row["published"] and row["measured"]]
-        rows = [row for row in rows if not row["note"].startswith(PREDICTED)]
-        lines += [
-            {**row, "published": float(row["published"]), "report": path.parent.name}
-            for row in rows
-        ]
-    return lines
-
-
-@cache
-def _is_ignored(folder: Path) -> bool:
-    """Whether git ignores a folder, as those of the default, smoke and miniature runs; not where
-    there is no git.
-    """
-    try:
-        command = ["git", "-C", str(folder.parent), "check-ignore", "--quiet", folder.name]
-        return subprocess.run(command, capture_output=True, check=False).returncode == 0
-    except OSError:
-        return False
+    paths = sorted(reports.glob(f"*/{item}.csv"))
+    return [
+        {**row, "published": float(row["published"]), "report": path.parent.name}
+        for path in paths
+        if path.parent.name not in NOT_COMMITTED
+        for row in pd.read_csv(path, dtype=str, keep_default_na=False).to_dict("records")
+        if row["published"] and row["measured"] and not row["note"].startswith(PREDICTED)
+    ]
 
 
 def _of(rows: Iterable[Row], cell: Shown, runs: Runs) -> list[Row]:
@@ -363,37 +260,6 @@ def _of(rows: Iterable[Row], cell: Shown, runs: Runs) -> list[Row]:
     return [row for score, row in scored if score == most]
 
 
-def _is_run_on_its_model(runs: Runs, cell: Shown, item: str, quantity: str) -> bool:
-    """Whether the configuration measures the quantity, and at that k, on the paper's model in lines
-    of their own.
-    """
-    lines = (
-        row
-        for row in _rows(runs, item)
-        if row["quantity"] == quantity and row["status"] != CellStatus.PUBLISHED_ONLY
-    )
-    at_k = (row for row in lines if "k" not in cell.keys or cell.keys["k"] == str(row.get("k")))
-    return any(OWN_MODELS & {row["model"], *known_names(runs.source(row["model"]))} for row in at_k)
-
-
-def _is_measured_apart(runs: Runs, row: Row) -> bool:
-    """Whether the configuration measures what a line of an item shows, on lines of its own."""
-    config = runs.config
-    reads = registry.module("item", row["item"]).READS
-    dataset = row.get("dataset")
-    evaluated = [  # texts that databases hold out, and their evaluation sets
-        *config.databases,
-        *(name for database in config.databases.values() for name in database.evaluation_sets),
-    ]
-    return bool(
-        " " in str(dataset)  # of the paper's text, and of no one data set
-        or (reads.judgements and config.judge)
-        or ((reads.pipelines or reads.staleness) and dataset in evaluated)
-        or (reads.latency and dataset in {timed for timed, _ in config.measured("latency")})
-        or (not reads.latency and not reads.judgements and dataset in config.datasets)
-    )
-
-
 # --- numbers that follow from others ---
 
 Value = tuple[float, str]  # a number on the scale that it is printed on, and its calculation
@@ -415,7 +281,7 @@ def recomputed() -> dict[tuple[str, str, str], Value]:
         ("latency_s", "latency_difference_s"),
         ("perplexity", "perplexity_difference"),
     ):
-        for dataset, of in _table_1(column).items():  # the numbers in brackets
+        for dataset, of in _table_1(column).iterrows():  # the numbers in brackets
             for system in ("retro", "piperag_s3"):
                 value = (
                     of[system] - of["no_retrieval"],
@@ -434,7 +300,7 @@ def figure_7() -> Iterator[dict[str, Any]]:
     "piperag_s"}. S3's seconds are generation, as its searches are hidden; RETRO's beyond them are
     searches, and PipeRAG's as long.
     """
-    for dataset, seconds in _table_1("latency_s").items():
+    for dataset, seconds in _table_1("latency_s").iterrows():
         generation = seconds["piperag_s3"] / WINDOWS
         retrieval = (seconds["retro"] - seconds["piperag_s3"]) / WINDOWS
         for g, r in ((1, 1), (4, 1), (16, 1), (1, 4), (1, 16)):
@@ -466,28 +332,22 @@ def _superposition() -> dict[str, Value]:
     around = (
         f"mean document ({document:g}) and the latency protocol's preamble, query and task ({rest})"
     )
-    gains = []
-    leads = []
-    rows = {(row["model"], row["method"]): row for row in read_csv("superposition_table_1")}
-    for model in dict.fromkeys(model for model, _ in rows):
-        accuracy = {
-            method: 100 * float(row["accuracy"])
-            for (of, method), row in rows.items()
-            if of == model
-        }
-        best = accuracy.pop("superposition")
-        gains.append(best - accuracy["naive"])
-        leads.append(best - max(accuracy.values()))
-    reduction = float(rows["mpt-7b-instruct", "superposition"]["theoretical_speedup"])
+    cells = pd.DataFrame(read_csv("superposition_table_1")).astype({"accuracy": float})
+    accuracy = 100 * cells.pivot(index="model", columns="method", values="accuracy")
+    best = accuracy.pop("superposition")
+    gains = best - accuracy["naive"]
+    leads = best - accuracy.max(axis="columns")
+    own = (cells["model"] == "mpt-7b-instruct") & (cells["method"] == "superposition")
+    reduction = float(cells.loc[own, "theoretical_speedup"].item())
     kilobytes = kv_bytes(shape_of("bloomz-7b1"), 1, "bfloat16") / 1000
     points = "Table 1, points: superposition -"
     return {
         "naive_sequence_length": (rest + count * document, f"{count} times the {around}"),
         "superposition_longest_path": (rest + document, f"the {around}"),
         "kv_cache_per_token_bloom_7b1": (kilobytes, "from the model's shape, 2 bytes a value"),
-        "accuracy_gain_over_naive_min": (min(gains), f"{points} naive, the minimum"),
-        "accuracy_gain_over_naive_max": (max(gains), f"{points} naive, the maximum"),
-        "accuracy_gain_over_next_best_max": (max(leads), f"{points} the next best, the maximum"),
+        "accuracy_gain_over_naive_min": (gains.min(), f"{points} naive, the minimum"),
+        "accuracy_gain_over_naive_max": (gains.max(), f"{points} naive, the maximum"),
+        "accuracy_gain_over_next_best_max": (leads.max(), f"{points} the next best, the maximum"),
         "compute_reduction_mpt_7b": (
             reduction,
             "Table 1: the theoretical speedup of mpt-7b-instruct",
@@ -509,14 +369,13 @@ def _cfic() -> dict[str, Value]:
 
 
 def _piperag() -> dict[str, Value]:
-    slower = [
-        100 * (row["piperag_s3"] / row["no_retrieval"] - 1)
-        for row in _table_1("latency_s").values()
-    ]
-    better = [row["no_retrieval"] - row["piperag_s3"] for row in _table_1("perplexity").values()]
+    seconds = _table_1("latency_s")
+    perplexities = _table_1("perplexity")
+    slower = 100 * (seconds["piperag_s3"] / seconds["no_retrieval"] - 1)
+    better = perplexities["no_retrieval"] - perplexities["piperag_s3"]
     made: dict[str, Value] = {}
     for name, of in (("s3_latency_overhead", slower), ("s3_perplexity_reduction", better)):
-        for end, value in (("min", min(of)), ("max", max(of))):
+        for end, value in (("min", of.min()), ("max", of.max())):
             made[f"{name}_{end}"] = (value, f"Table 1: S3 against no retrieval, the {end}imum")
     settings = DatabaseSettings(corpus="c4-en")
     chunks = size.chunks if (size := sizes.size(settings)) else float("nan")
@@ -528,21 +387,22 @@ def _piperag() -> dict[str, Value]:
     return made
 
 
-def _table_1(column: str) -> dict[str, dict[str, float]]:
-    """PipeRAG's Table 1: by data set and system."""
-    made: dict[str, dict[str, float]] = {}
-    for row in read_csv("piperag_table_1"):
-        made.setdefault(row["dataset"], {})[row["system"]] = float(row[column])
-    return made
+def _table_1(column: str) -> pd.DataFrame:
+    """A column of PipeRAG's Table 1, by data set and system."""
+    cells = pd.DataFrame(read_csv("piperag_table_1")).astype({column: float})
+    return cells.pivot(index="dataset", columns="system", values=column)
 
 
 def main() -> None:
     out = Path(sys.argv[1]) if len(sys.argv) > 1 else REPORTS
-    runs = planned(loading.load(ROOT / PAPERS_CONFIG), predict()["rows"])
+    with TemporaryDirectory() as folder:
+        runs = planned(Path(folder))
+        cells = states(runs, REPORTS)
+        predictions = runs.predictions
     rows = directions(ROOT / CLAIMS, REPORTS)
-    figure_5 = [row for row in runs.predictions if row["item"] == "superposition_figure_5"]
+    figure_5 = [row for row in predictions if row["item"] == "superposition_figure_5"]
     planned_contrasts = contrasts(ROOT / CONTRASTS, REPORTS)
-    text = page(states(runs, REPORTS), rows, planned_contrasts, figure_5, figure_7())
+    text = page(cells, rows, planned_contrasts, figure_5, figure_7())
     (out / "reproduction.md").write_text(text, encoding="utf-8")
     pd.DataFrame(rows).to_csv(out / "directions.csv", index=False)
 

@@ -8,8 +8,7 @@ The entry point's value is a module that bears the component's name; the module 
 this package would be. Nothing of a plugin is imported to list it.
 """
 
-import importlib
-import sys
+import importlib.util
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -62,7 +61,7 @@ class Component:
 
 @cache
 def installed() -> tuple[Component, ...]:
-    """The components of all plugins, sorted; names may clash (`registry` refuses them)."""
+    """The components of all plugins, sorted."""
     components = set()
     points = metadata.entry_points()  # read once: every package has files of its own
     for kind in KINDS:
@@ -87,18 +86,13 @@ def of_module(module: str) -> tuple[Component, ...]:
 
 @cache
 def path_of(module: str) -> Path | None:
-    """The file of a module of a plugin; None where there is none. Nothing is imported: its packages
-    are searched.
-    """
-    name = ""
-    places = None
-    spec = None
-    finders = [finder.find_spec for finder in sys.meta_path if hasattr(finder, "find_spec")]
-    for part in module.split("."):
-        name = f"{name}.{part}".lstrip(".")
-        spec = next((spec for find in finders if (spec := find(name, places)) is not None), None)
-        if spec is None:
-            return None
-        places = spec.submodule_search_locations or []
-    path = Path(spec.origin) if spec and spec.has_location and spec.origin else None
-    return path if path and path.is_file() else None
+    """The file of a module of a plugin; None where there is none. Nothing is imported."""
+    top, *below = module.split(".")
+    spec = importlib.util.find_spec(top)
+    if spec is None:
+        return None
+    stems = [Path(folder, *below) for folder in spec.submodule_search_locations or ()]
+    paths = [path for stem in stems for path in (stem.with_suffix(".py"), stem / "__init__.py")]
+    if not below and spec.origin:
+        return Path(spec.origin)
+    return next((path for path in paths if path.is_file()), None)

@@ -7,7 +7,7 @@ folder, holds the public parts that components of a kind are made of; names that
 underscore are private helpers.
 
 Installed packages add components of their own (`plugins`). A name that stands for two components is
-refused where it is used.
+refused.
 """
 
 import importlib
@@ -50,7 +50,7 @@ def names(kind: str) -> list[str]:
 
 def module_name(kind: str, name: str, where: str = "") -> str:
     """The full name of a component's module. Raises UserError: there is none of that name, with the
-    choices, or there are two.
+    choices.
     """
     return _component(kind, name, where).module
 
@@ -60,7 +60,7 @@ def module(kind: str, name: str, where: str = "") -> ModuleType:
     package cannot be imported.
     """
     try:
-        return _component(kind, name, "").load()
+        return _component(kind, name).load()
     except UserError as error:
         raise UserError(f"{where}: {error}" if where else str(error)) from error
 
@@ -81,7 +81,7 @@ def component(kind: str, name: str, base: type, where: str = "") -> type:
         )
         raise (
             TypeError(problem)
-            if origins(kind, name) == [OWN]
+            if origin(kind, name) == OWN
             else UserError(f"{kind} {name!r}: {problem}")
         )
     return classes[0]
@@ -97,16 +97,16 @@ def _classes(there: ModuleType, base: type) -> list[type]:
     ]
 
 
-def origins(kind: str, name: str) -> list[str]:
-    """The packages that a component comes from, with their versions; several where names clash."""
-    return [one.origin for one in _components(kind)[name]]
+def origin(kind: str, name: str) -> str:
+    """The package that a component comes from, with its version."""
+    return _component(kind, name).origin
 
 
 def problem(kind: str, name: str) -> str | None:
     """Why a component of another package cannot be used, in one line; None where it can. Imports
     it.
     """
-    if origins(kind, name) == [OWN]:
+    if origin(kind, name) == OWN:
         return None
     try:
         module(kind, name)
@@ -122,26 +122,24 @@ def usable(kind: str) -> list[str]:
     return [name for name in names(kind) if problem(kind, name) is None]
 
 
-def _component(kind: str, name: str, where: str) -> Component:
+def _component(kind: str, name: str, where: str = "") -> Component:
     known = _components(kind)
     if name not in known:
         raise unknown(kind, name, known, where)
-    if len(known[name]) > 1:
-        packages = " and in ".join(origins(kind, name))
-        raise UserError(
-            f"{where and f'{where}: '}{kind} {name!r} is in {packages}; uninstall one of them"
-        )
-    return known[name][0]
+    return known[name]
 
 
 @cache
-def _components(kind: str) -> dict[str, list[Component]]:
-    """The components of each name; several where names clash."""
+def _components(kind: str) -> dict[str, Component]:
+    """The components by name. Raises UserError: two have the same name."""
     package = importlib.util.find_spec(PACKAGES[kind])
     own = _below(kind, package.submodule_search_locations or (), PACKAGES[kind]) if package else ()
-    components: dict[str, list[Component]] = {}
+    components: dict[str, Component] = {}
     for one in (*own, *(plugin for plugin in plugins.installed() if plugin.kind == kind)):
-        components.setdefault(one.name, []).append(one)
+        other = components.setdefault(one.name, one)
+        if other is not one:
+            packages = f"{other.origin} and in {one.origin}"
+            raise UserError(f"{kind} {one.name!r} is in {packages}; uninstall one of them")
     return components
 
 

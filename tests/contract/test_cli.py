@@ -46,9 +46,7 @@ run --gather none.jsonl --out x.jsonl -> none.jsonl: none.meta.json
 {LOAD} --rates nan -> --rates: must be
 cost --method naive -> --model:
 serve --database d --index i --part 2/2 -> '2/2' must be I/N
-{RUN} --top-k 2 -> '--set top_k=2'?
-time --methods bm25 {GIVEN} --path-caching -> '--set path_caching=VALUE'?
-{RUN} --gold-position 3 -> '--set dataset.gold_position=3'?
+{RUN} --top-k 2 -> parameters of methods: --set KEY=VALUE
 cost --method bm25 --model mpt-7b-instruct --top_k 2 -> '--top-k'?
 index build --databse x -> '--database'?
 rnu -> 'rnu'; did you mean 'run'?

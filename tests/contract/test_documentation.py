@@ -14,13 +14,11 @@ import pytest
 import yaml
 
 from ragauge import registry
-from ragauge.cli import _options as options
-from ragauge.cli._parser import command_parser, leaves
+from ragauge.cli._parser import command_parser
 from ragauge.config import loading
 from ragauge.config.experiment import Config
 from ragauge.config.reading import checked
 from ragauge.methods.base.method import Method
-from ragauge.report.page.numbers import RULE
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -33,7 +31,6 @@ PAGES = [
     "configs/README.md",
     *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md"))),
 ]
-NAMED = {"dataset": "datasets", "model": "models", "method": "methods", "methods": "methods"}
 PAPERS = ("superposition", "cfic", "piperag")  # targets of the workflow beside its items
 
 
@@ -57,9 +54,6 @@ def test_every_command_parses(root):
         command_parser(arguments).parse_args(arguments)
 
 
-# --- commands with a configuration of the repository find there what they name ---
-
-
 def configuration(files, settings):
     """The configuration of files, each laid over those before it, and of settings; its data need not be there."""
     merged = {}
@@ -77,36 +71,6 @@ def lay_over(below, above):
             lay_over(below[key], value)
         else:
             below[key] = value
-
-
-def section_of(arguments):
-    """The section of a configuration whose entry a verb works on, as its help says."""
-    called = [f"ragauge {arguments[0]}", " ".join(["ragauge", *arguments[:2]])]
-    [leaf] = [leaf for leaf in leaves(command_parser(arguments)) if leaf.prog in called]
-    about = [action.help or "" for action in leaf._actions if action.dest == "entry"]
-    return re.findall(r"section `(\w+)`", about[0])[0] if about else None
-
-
-def configured(page):
-    """The commands of a page that name a configuration of the repository, and as what they are parsed."""
-    for arguments in commands(page):
-        parsed = command_parser(arguments).parse_args(arguments)
-        if getattr(parsed, "config", None) and (ROOT / parsed.config).exists():
-            yield arguments, parsed
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_every_command_finds_what_it_names_in_its_configuration(root, page):
-    for arguments, parsed in configured(text(root, page)):
-        config = loading.load(root / parsed.config)
-        if section := section_of(arguments):
-            options.label(
-                getattr(config, section), parsed.entry, "entry", f"{parsed.config}: {section}"
-            )
-        for option, section in NAMED.items():
-            named = getattr(parsed, option, None) or []
-            for label in [named] if isinstance(named, str) else named:
-                assert label in getattr(config, section), " ".join(arguments)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -175,17 +139,6 @@ def test_every_promise_of_security_names_tests_that_exist(root):
         assert "def test_" in (root / path).read_text(encoding="utf-8"), path
 
 
-def test_the_methods_that_start_over_are_those_that_the_page_names(root):
-    own = {
-        name
-        for name in registry.names("method")
-        if registry.component("method", name, Method).sequential is not Method.sequential
-    }
-    sequential = own - {"compressed"}  # which is as the method that it wraps
-    [named] = re.findall(r"only (.*?), whose\s+records depend", text(root, "docs/reliability.md"))
-    assert re.findall(r"`(\w+)`", named) == sorted(sequential, reverse=True)
-
-
 @pytest.mark.parametrize("page", PAGES)
 def test_every_link_leads_to_a_file_or_a_heading(root, page):
     content = re.sub(r"`[^`\n]+`", "", text(root, page))
@@ -221,19 +174,6 @@ def test_every_named_module_exists(root):
 def test_the_index_leads_to_every_page(root):
     linked = set(re.findall(r"\]\(([\w-]+\.md)\)", text(root, "docs/README.md")))
     assert linked == {page.name for page in (root / "docs").glob("*.md")} - {"README.md"}
-
-
-def test_every_page_that_code_names_exists(root):
-    folders = ("src", "workflow", "configs", "profiles", "benchmarks")
-    files = [path for folder in folders for path in (root / folder).rglob("*")]
-    for file in files:
-        if file.suffix in (".py", ".smk", ".yaml", ".json", ".txt"):
-            for page in re.findall(r"\bdocs/[\w/-]+\.md\b", file.read_text(encoding="utf-8")):
-                assert (root / page).exists(), f"{file}: {page}"
-
-
-def test_the_rule_of_recommendation_is_the_codes(root):
-    assert RULE in " ".join(text(root, "docs/study.md").split())
 
 
 def headings(content):

@@ -4,7 +4,6 @@ import argparse
 import ast
 import json
 import re
-import subprocess
 
 import pytest
 
@@ -144,24 +143,3 @@ def known_options(command):
     leaves = list(_parser.leaves(parser))
     mine = [leaf for leaf in leaves if leaf.prog.split()[-1] == [*command, ""][1]] or leaves[:1]
     return {name for leaf in mine for name in leaf._option_string_actions}
-
-
-# --- completion ---
-
-
-def completed(script, *words):
-    line = " ".join(f"'{word}'" for word in words)
-    call = f'COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _shtab_ragauge; printf "%s\\n" "${{COMPREPLY[@]}}"'
-    done = subprocess.run(
-        ["bash", "-c", f"{script}\n{call}"], capture_output=True, text=True, check=True
-    )
-    return done.stdout.split()
-
-
-def test_the_shell_completes_verbs_options_and_names(capsys):
-    with pytest.raises(SystemExit):
-        main(["--print-completion", "bash"])
-    script = capsys.readouterr().out
-    assert completed(script, "ragauge", "re") == [name for name in VERBS if name.startswith("re")]
-    assert completed(script, "ragauge", "index", "build", "--datab") == ["--database"]
-    assert completed(script, "ragauge", "run", "--method", "superp") == ["superposition"]

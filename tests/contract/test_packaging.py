@@ -2,17 +2,13 @@
 extra is missing.
 """
 
-import ast
 import json
-import os
 import re
-import runpy
 import subprocess
 import sys
 import tomllib
 
 import pytest
-import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -99,25 +95,6 @@ def test_a_lock_pins_every_dependency_within_its_range(root, project, variable, 
         )
 
 
-def test_the_oldest_versions_are_the_lower_bounds(root, project):
-    """But where a bound is below what another package asks for: then the bound is not tested, and is raised."""
-    oldest = pins(root / "envs/requirements-oldest.txt") | pins(
-        root / "envs/requirements-torch.txt"
-    )
-    for requirement in map(Requirement, project["dependencies"]):
-        (bound,) = [one.version for one in requirement.specifier if one.operator == ">="]
-        found = oldest[canonicalize_name(requirement.name)]
-        assert found.release[:2] == Version(bound).release[:2], (
-            f"{requirement}: {found} is what was tested"
-        )
-
-
-def test_the_tests_of_the_oldest_versions_exist(root):
-    makefile = (root / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
-    [tests] = re.findall(r"^OLDEST_TESTS \?= (.+)$", makefile, re.MULTILINE)
-    assert [name for name in tests.split() if not (root / name).exists()] == []
-
-
 def test_every_file_of_the_lock_is_known_by_its_hash_and_no_index_is_named(root):
     text = (root / "requirements.lock").read_text(encoding="utf-8")
     pinned = re.findall(
@@ -142,16 +119,6 @@ def test_all_has_every_extra_of_a_user(project):
     assert everything.extras == set(project["optional-dependencies"]) - INTERNAL - {"all"}
 
 
-def test_the_two_builds_of_onnx_runtime_never_meet(project):
-    for extra in project["optional-dependencies"]:
-        found = named(closure(project, extra))
-        assert not {"onnxruntime", "onnxruntime-gpu"} <= found, extra
-    assert "onnxruntime-gpu" in named(closure(project, "gpu"))
-    on_gpu = named(closure(project, "gpu"))
-    on_cpu = named(closure(project, "retrieval"))
-    assert on_gpu - {"onnxruntime-gpu"} == on_cpu - {"onnxruntime"}
-
-
 def test_every_package_of_an_extra_has_its_line(project):
     """And names an extra that installs it."""
     modules = {}
@@ -167,33 +134,6 @@ def test_the_environments_install_this_version(root):
         assert re.findall(r"'ragauge\[[\w,]+\]==(\S+)'", path.read_text()) == [
             ragauge.__version__
         ], path.name
-
-
-def test_the_sdist_has_what_the_wheel_copies(root):
-    setup = (root / "setup.py").read_text(encoding="utf-8")
-    manifest = (root / "MANIFEST.in").read_text(encoding="utf-8")
-    copied = re.findall(r"^(?:FILES|FOLDERS) = (.+)$", setup, re.MULTILINE)
-    packed = re.findall(r"^(?:include|graft) (.+)$", manifest, re.MULTILINE)
-    assert len(copied) == 2
-    assert {name for names in map(ast.literal_eval, copied) for name in names} <= set(
-        " ".join(packed).split()
-    )
-
-
-@pytest.mark.parametrize(
-    ("tag", "released"), [("v{}", True), ("v{}.1", False), ("v", False), ("{}", False)]
-)
-def test_a_release_has_the_tag_of_the_packages_version(root, tag, released):
-    """The very line of shell that the workflow of releases runs."""
-    workflow = yaml.safe_load((root / ".github/workflows/release.yml").read_text(encoding="utf-8"))
-    [line] = [
-        step["run"]
-        for step in workflow["jobs"]["build"]["steps"]
-        if "GITHUB_REF_NAME" in step.get("run", "")
-    ]
-    environment = {**os.environ, "GITHUB_REF_NAME": tag.format(ragauge.__version__)}
-    ended = subprocess.run(["bash", "-c", line], cwd=root, env=environment, check=False)
-    assert (ended.returncode == 0) is released
 
 
 # --- where an extra is missing ---
@@ -284,22 +224,3 @@ def test_a_missing_extra_is_one_line_and_the_light_set_does_without(root, tmp_pa
         assert code == 2, (command, error)
         assert f"pip install 'ragauge[{extra}]'" in error.splitlines()[-1], command
         assert "Traceback" not in error
-
-
-def test_uv_looks_for_packages_where_pip_is_told_to(root):
-    uv_settings = runpy.run_path(str(root / "envs/install.py"))["uv_settings"]
-    printed = "\n".join(
-        (
-            "global.extra-index-url='https://one.example/simple https://two.example/simple'",
-            "global.index-url='https://user.example/simple'",
-            "install.find-links='\\n/wheels\\n/more'",
-            "global.timeout='180'",
-            ":env:.index-url='https://mine.example/simple'",
-        )
-    )
-    assert uv_settings(printed) == {
-        "UV_INDEX_STRATEGY": "unsafe-best-match",
-        "UV_INDEX": "https://one.example/simple https://two.example/simple",
-        "UV_DEFAULT_INDEX": "https://mine.example/simple",
-        "UV_FIND_LINKS": "/wheels,/more",
-    }

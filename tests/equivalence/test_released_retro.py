@@ -12,6 +12,7 @@ from ragauge.pipelines.modes._retro import RetroLM, read_folder
 from ragauge.pipelines.performance import GenerationModel
 from ragauge.pipelines.retrieval.retriever import (
     LinearTime,
+    Neighbour,
     Neighbours,
     fit_line,
     largest_nprobe,
@@ -70,18 +71,11 @@ class OneAnswer:
     """Finds the same neighbours for every query."""
 
     def __init__(self, found):
-        whole = np.full(len(found), CHUNK)
-        self.found = Neighbours(
-            ids=np.arange(len(found)),
-            distances=np.zeros(len(found)),
-            documents=np.arange(len(found)),
-            tokens=found[:, :CHUNK],
-            lengths=whole,
-            continuations=found[:, CHUNK:],
-            continuation_lengths=whole,
-            nprobe=1,
-            seconds={},
-        )
+        rows = [
+            Neighbour(i, 0.0, i, text[:CHUNK], text[CHUNK:])
+            for i, text in enumerate(found.tolist())
+        ]
+        self.found = Neighbours(rows, 1, {})
 
     def search(self, queries):
         return [self.found]

@@ -6,14 +6,11 @@ import json
 
 import pytest
 
-from ragauge.assets import store
 from ragauge.config import loading
 from ragauge.errors import UserError
 from ragauge.io import folders
 from ragauge.io.files import text_sha256
-from ragauge.measure import inputs
 from ragauge.methods.evidence.chat import RecordedChat
-from ragauge.testing import write_checkpoint
 from scripted_chat import ScriptedChat
 from sft_material import DAMAGED_REPLIES
 
@@ -65,17 +62,6 @@ def test_a_manifest(name, tmp_path):
         folders.read(folder, "thing")
 
 
-@pytest.mark.parametrize("name", [LONG, NUL])
-def test_an_assets_manifest(name, tmp_path):
-    folder = tmp_path / "url" / "a"
-    folder.mkdir(parents=True)
-    (folder / store.MANIFEST).write_text(
-        json.dumps({"files": {name: {"bytes": 1, "sha256": "0" * 64}}})
-    )
-    assert not store.Store(tmp_path).is_complete(folder)
-    assert "is missing" in store.damage(folder, verify=True)
-
-
 @pytest.mark.parametrize("line", DAMAGED_REPLIES)
 def test_replies_that_were_kept(line, tmp_path):
     """Those of a study; those of a training's data are in `training/test_data.py`."""
@@ -91,10 +77,3 @@ def test_replies_that_were_kept(line, tmp_path):
         "reply to Why?",
     ]
     assert chat.requests == ["Who?", "Why?"]
-
-
-@pytest.mark.parametrize("template", [[], {}, 5, "unknown"])
-def test_the_template_of_a_trained_model(template, tmp_path):
-    folder = write_checkpoint(tmp_path / "model")
-    (tmp_path / "model.json").write_text(json.dumps({"template": template}))
-    assert inputs.template_of(f"path:{folder}") == "chat", "its tokenizer's, as without the account"

@@ -15,7 +15,6 @@ from hypothesis import given, settings
 import service_parts
 from damage import SETTINGS, Reader, bounded, damaged, damaged_document, damaged_lines, survives
 from endpoints import Reply, says, served
-from ragauge import registry
 from ragauge.cli._main import main
 from ragauge.config import loading
 from ragauge.errors import UserError
@@ -190,15 +189,6 @@ def test_a_report_is_made_or_the_file_is_named(name, run_folder, tmp_path):
             run_folder / name, lambda: page.write(Runs(run_folder, settled), out), FILES[name], 15
         )
     )
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_an_item_is_made_or_the_file_is_named(name, run_folder):
-    """The figure is not drawn here: it is made of the table alone, and takes a second."""
-    settled = loading.parse(yaml.safe_load(EXPERIMENT), "small.yaml")
-    path = run_folder / name
-    table = registry.module("item", ITEM).table
-    survives(Reader(path, lambda: table(Runs(run_folder, settled)), FILES[name], 30))
 
 
 @pytest.fixture

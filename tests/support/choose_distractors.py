@@ -18,8 +18,8 @@ from ragauge.datasets._wiki import (
     DOCUMENTS,
     QUESTIONS,
     SAMPLE,
-    WikiCorpus,
     digest,
+    gold_passages,
     read_questions,
 )
 from ragauge.datasets.base import wikipedia
@@ -31,7 +31,7 @@ ENCODER = "minilm"  # its name in the catalog of assets
 Encode = Callable[[Sequence[str]], np.ndarray]  # texts -> (text, dim) float32, of length 1
 
 
-def choose(questions, corpus, embeddings, encode):
+def choose(questions, passages, embeddings, encode):
     """Choose for each question's id the neighbours of the question and, for two hops, of the
     bridge.
 
@@ -39,11 +39,11 @@ def choose(questions, corpus, embeddings, encode):
     `embeddings` (passage, dim) float32, of length 1. Ties keep the order of the text; cosines are
     rounded, for one order whatever library sums the products.
     """
-    lexical = CorpusBM25([f"{passage.title} {passage.text}" for passage in corpus.passages])
-    texts = [normalise(passage.text) for passage in corpus.passages]
+    lexical = CorpusBM25([f"{passage.title} {passage.text}" for passage in passages])
+    texts = [normalise(passage.text) for passage in passages]
     chosen = {}
     for question in questions:
-        gold = corpus.gold(question)
+        gold = gold_passages(question, passages)
         queries = [question.question, *question.bridge[:1]]
         orders = []
         for scores, embedding in zip(lexical.scores(queries), encode(queries), strict=True):
@@ -71,16 +71,16 @@ def _descending(scores):
 
 def main():
     """Choose the distractors of all questions of the package and store them in it."""
-    corpus = WikiCorpus(wikipedia.read_passages(resolver.resolve(SAMPLE)))
+    passages = wikipedia.read_passages(resolver.resolve(SAMPLE))
     encode = load_encoder(ENCODER).encode
-    embeddings = encode([f"{passage.title}\n{passage.text}" for passage in corpus.passages])
+    embeddings = encode([f"{passage.title}\n{passage.text}" for passage in passages])
     for path in sorted(QUESTIONS.glob("*.jsonl")):
         questions = read_questions(path)
         rows = [
             f'    "{key}": {rows}'
-            for key, rows in choose(questions, corpus, embeddings, encode).items()
+            for key, rows in choose(questions, passages, embeddings, encode).items()
         ]
-        made_from = digest(questions, corpus.passages)
+        made_from = digest(questions, passages)
         lines = [
             "{",
             f'  "made_from": "{made_from}",',

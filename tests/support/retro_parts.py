@@ -12,7 +12,7 @@ from ragauge.pipelines import pipeline
 from ragauge.pipelines.database.chunking import build_shard, gather, mark
 from ragauge.pipelines.decoding import read_through
 from ragauge.pipelines.modes._cross_attention import CrossWeights
-from ragauge.pipelines.retrieval.retriever import About, Neighbours
+from ragauge.pipelines.retrieval.retriever import About, Neighbour, Neighbours
 from ragauge.pipelines.retrieval.settings import DatabaseSettings
 from ragauge.pipelines.settings import PipelineSettings
 from ragauge.pipelines.sizes import Sizes
@@ -140,25 +140,12 @@ class ExactRetriever:
             i: len(asked) - sum(a == b for a, b in zip(asked, found[i][1], strict=False))
             for i in found
         }
-        ids = np.array(sorted(distance, key=lambda i: distance[i])[: query.k], np.int64)
-        chunk = np.zeros((len(ids), CHUNK), np.int32)
-        after = np.zeros((len(ids), query.continuation * CHUNK), np.int32)
-        for place, i in enumerate(ids):
-            text = found[i][1]
-            chunk[place, : len(text[:CHUNK])] = text[:CHUNK]
-            after[place, : len(text[CHUNK:])] = text[CHUNK:]
-        lengths = np.array([len(found[i][1]) for i in ids], np.int32)
-        return Neighbours(
-            ids=ids,
-            distances=np.array([distance[i] for i in ids], np.float32),
-            documents=np.array([found[i][0] for i in ids], np.int64),
-            tokens=chunk,
-            lengths=np.minimum(lengths, CHUNK),
-            continuations=after,
-            continuation_lengths=np.maximum(lengths - CHUNK, 0),
-            nprobe=query.nprobe or 0,
-            seconds={"search": self.delay_s},
-        )
+        nearest = sorted(distance, key=lambda i: distance[i])[: query.k]
+        rows = [
+            Neighbour(i, float(distance[i]), found[i][0], found[i][1][:CHUNK], found[i][1][CHUNK:])
+            for i in nearest
+        ]
+        return Neighbours(rows, query.nprobe or 0, {"search": self.delay_s})
 
 
 def logits_of(

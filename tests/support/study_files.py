@@ -41,7 +41,7 @@ def pdf(*pages, image=0):
         f"BT /F1 11 Tf 50 780 Td 14 TL {' '.join(f'({line}) Tj T*' for line in lines)} ET"
         for lines in pages
     ]
-    return _pdf(streams, {image: IMAGE} if image else {})
+    return pdf_of_streams(streams, {image: IMAGE} if image else {})
 
 
 def placed_pdf(*pages, form=""):
@@ -55,14 +55,15 @@ def placed_pdf(*pages, form=""):
     ]
     shown = f"BT /F1 10 Tf 50 300 Td ({form}) Tj ET"
     streams[0] += " /O1 Do" if form else ""
-    return _pdf(
+    return pdf_of_streams(
         streams,
         {1: f"<< {FORM} /Length {len(shown)} >>\nstream\n{shown}\nendstream"} if form else {},
     )
 
 
-def _pdf(streams, objects_of):
+def pdf_of_streams(streams, objects_of=None):
     """A PDF of streams of text; a page of `objects_of` shows, or may show, another object."""
+    objects_of = objects_of or {}
     kids = " ".join(f"{5 + 2 * i} 0 R" for i in range(len(streams)))
     widths = " ".join(["500"] * 95)
     objects = [

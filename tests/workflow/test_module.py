@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from ragauge.testing import write_checkpoint, write_questions
-from workflow_folder import Planned, needs_snakemake, run, snakemake
+from workflow_folder import Planned, needs_snakemake, run
 
 pytestmark = needs_snakemake
 
@@ -72,32 +72,6 @@ def test_the_declaration_plans_what_the_clone_plans(deploy, plan, preloaded):
     assert counts["all"] == 1
     assert plan("--snakefile", "workflow/Snakefile").counts == counts
     assert Planned(run(deploy(), "-n", commands=preloaded)).counts == counts
-
-
-@pytest.mark.parametrize(
-    ("parts", "changed", "message"),
-    [
-        ({}, {"sede": 1}, "config/config.yaml: sede: unknown key 'sede'; did you mean 'seed'?"),
-        (
-            {"paths": '    prefix: "elsewhere"\n'},
-            {},
-            "module: prefix and replace_prefix are not supported",
-        ),
-    ],
-)
-def test_a_mistake_is_one_line(
-    root,
-    deploy,
-    preloaded,
-    parts,
-    changed,
-    message,
-):
-    experiment = yaml.safe_load((root / "configs/ci/smoke.yaml").read_text()) | changed
-    done = snakemake(deploy(experiment=experiment, **parts), "-n", commands=preloaded)
-    assert done.returncode == 2
-    assert [line for line in done.stderr.splitlines() if message in line]
-    assert "Traceback" not in done.stderr
 
 
 OWN_RULE = """

@@ -17,16 +17,6 @@ pytestmark = needs_snakemake
 FULL = ("--configfile", "configs/full.yaml")
 SMOKE = ("--configfile", "configs/ci/smoke.yaml")
 PAPER = ("--configfile", "configs/papers/paper.yaml", "configs/papers/servers.yaml")
-# The smoke experiment on GPUs, with what it does not have.
-ON_GPUS = (
-    *SMOKE,
-    "--config",
-    "models={smollm2-135m-instruct: {device: cuda}, smollm2-cfic: {device: cuda}}",
-    "judge={methods: [cfic], model: smollm2-135m-instruct, device: cuda}",
-    "pipelines={trained: {schedule: retro, task: generate, retrofit_minutes: 1.0}}",
-    "training={cfic: {device: cuda, processes: 8}}",
-)
-LOCAL = ("all", "shards_cut")  # they run beside Snakemake itself, on no cluster
 
 
 def _pipelines(jobs, config):
@@ -72,42 +62,6 @@ def test_the_papers_three_texts_are_predicted_from_one_database(plan):
     assert "export --mode=retro --model=retro --database=results/paper/databases/c4_t5" in output
 
 
-def test_the_papers_indexes_are_served_by_jobs_with_room_for_them(plan):
-    planned = plan(*PAPER)
-    jobs = planned.counts
-    assert (jobs["retrieval_server"], jobs["server_needs"], jobs["server_credentials"]) == (8, 8, 1)
-    assert jobs["served_pipeline"] == jobs["gathered_pipeline"] > 900
-    memory = [
-        int(needs["mem_mb"])
-        for rule, needs in planned.resources
-        if rule in ("retrieval_server", "staleness")
-    ]
-    assert sum(mem_mb > 215_000 for mem_mb in memory) == 4 + 3
-    assert not re.search(r"^rule pipeline:\n +input: .*/merged/", planned.output, re.MULTILINE)
-
-
-def test_items_plan_what_they_read_and_nothing_else(plan):
-    jobs = {
-        "asset": 3,
-        "data": 2,
-        "answers": 11 + 3 + 5,  # the last: how long the answers are that are timed
-        "sft_data": 1,
-        "sft_train": 1,
-        "machine": 1,
-        "latency": 1,
-    }
-    items = ("cfic_table_4", "superposition_table_7")
-    planned = plan(*items, *FULL)
-    assert planned.counts == jobs | dict.fromkeys(items, 1)
-    for item in items:  # numbers of the package that are no code
-        [read] = re.findall(
-            rf"^(?:local)?rule {item}:\n +input: (.*)$", planned.output, re.MULTILINE
-        )
-        assert {"shapes.yaml", "catalog.yaml", "looks.yaml"} <= {
-            path.rpartition("/")[2] for path in read.split(", ")
-        }
-
-
 def test_a_paper_is_a_target(plan):
     jobs = plan("piperag", *SMOKE).counts
     assert {item for item in registry.names("item") if item in jobs} == {
@@ -116,24 +70,6 @@ def test_a_paper_is_a_target(plan):
     assert jobs["piperag"] == 1
     assert jobs["pipeline"] > 0
     assert "index_recall" not in jobs, "a recall that fails costs no table"
-
-
-def test_every_job_says_its_memory_and_minutes(plan):
-    jobs = [(rule, needs) for rule, needs in plan(*SMOKE).resources if rule not in LOCAL]
-    assert len(jobs) > 50
-    assert all(int(needs["mem_mb"]) >= 1000 and int(needs["runtime"]) >= 10 for _, needs in jobs)
-
-
-def test_jobs_of_models_ask_for_gpus_and_timed_ones_for_a_node(plan):
-    planned = plan(*ON_GPUS)
-    assert "--gpus 8 " in planned.output
-    jobs = planned.resources
-    on_gpus = {rule for rule, needs in jobs if needs.get("gpu", "0") != "0"}
-    measured = {"latency", "load", "machine", "pipeline", "retrofit", "stream"}
-    measured.add("interleaved_no_retrieval_timed")
-    assert on_gpus == {"answers", "judgements", "sft_train"} | measured
-    alone = {rule for rule, needs in jobs if needs.get("slurm_extra") == "--exclusive"}
-    assert alone == measured
 
 
 def test_the_smoke_run_has_every_rule_but_those_that_its_head_names(plan, checkout):

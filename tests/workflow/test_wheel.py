@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from ragauge.cli import _main
 from ragauge.cli.init import WRITTEN
 from ragauge.study.settings import EXAMPLE
 from workflow_folder import needs_snakemake
@@ -84,11 +83,3 @@ def test_an_installed_wheel_plans_the_experiment(installed, tmp_path):
     planned = run(installed, tmp_path / "mine", "python", "-m", "snakemake", "-n")
     assert planned.returncode == 0, planned.stderr + planned.stdout
     assert "superposition_table_1" in planned.stdout + planned.stderr
-
-
-def test_init_writes_what_the_checkout_has(root, tmp_path):
-    mine = tmp_path / "mine"
-    assert _main.main(["init", str(mine), "--quiet"]) == 0
-    written = {str(path.relative_to(mine)) for path in mine.rglob("*") if path.is_file()}
-    assert {"Snakefile", "workflow/Snakefile", "config.yaml"} <= written
-    assert all((mine / path).read_bytes() == (root / path).read_bytes() for path in written)

@@ -100,7 +100,6 @@ def begin():
         made = {path for job in needed_jobs for path in job.output}
         sources.check_start(PLAN, made, asks=workflow.local_exec)
         if workflow.local_exec:
-            PLAN.training.check_gpus(made, workflow.global_resources.get("gpu").value)
             if made.issuperset(
                 [*PLAN.answers.files(), *PLAN.pipelines.files(), *PLAN.items.all_files()]
             ):

@@ -174,5 +174,5 @@ use rule index_codes as index_recall with:
         mem_mb=PLAN.retrieval.search_mb,
         runtime=720,
     params:
-        step=["recall", "--minutes=360"],
+        step="recall",
         code=code_of("pipelines.retrieval.recall"),

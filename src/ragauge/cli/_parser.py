@@ -7,7 +7,6 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -26,8 +25,6 @@ GROUPS = {
     "this installation": ("list", "fetch", "cache", "doctor"),
 }
 WITHOUT_RESULT = ("serve", "study")  # verbs that print no result
-# kinds that options and positionals name, also in the plural
-COMPONENTS = ("method", "dataset", "metric", "item")
 
 
 class Parser(argparse.ArgumentParser):
@@ -38,17 +35,15 @@ class Parser(argparse.ArgumentParser):
     ) -> tuple[argparse.Namespace, list[str]]:
         arguments = list(sys.argv[1:] if args is None else args)
         known = self._option_string_actions
-        for index, argument in enumerate(arguments):
+        for argument in arguments:
             if argument == "--" or (self._subparsers and not argument.startswith("-")):
                 break  # a step's parser knows the rest
             option = argument.partition("=")[0]
             if argument.startswith("--") and " " not in option and option not in known:
                 near = meant(option, [one for one in known if one.startswith("--")])
-                if "--set" in known and option.replace("_", "-") not in known:
-                    near = _setting(arguments[index:]) or near
-                self.error(
-                    f"unknown option {option!r}" + (f"; did you mean {near!r}?" if near else "")
-                )
+                hint = f"; did you mean {near!r}?" if near else ""
+                hint += "; parameters of methods: --set KEY=VALUE" if "--set" in known else ""
+                self.error(f"unknown option {option!r}{hint}")
         return super().parse_known_args(arguments, namespace)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
@@ -66,91 +61,32 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
 
 
-def _setting(arguments: Sequence[str]) -> str | None:
-    """Return the `--set KEY=VALUE` that a parameter of a method or a data set, written as an
-    option, stands for.
-    """
-    from ragauge.datasets.base.dataset import Dataset
-    from ragauge.methods.base.method import Method
-
-    option, _, value = arguments[0].partition("=")
-    value = value or next((one for one in arguments[1:2] if not one.startswith("-")), "VALUE")
-    for kind, base, scope in (("method", Method, ""), ("dataset", Dataset, "dataset.")):
-        parameters = {
-            f.name
-            for name in registry.usable(kind)
-            for f in fields(registry.component(kind, name, base))
-        }
-        for name in sorted(parameters):
-            if option.casefold().replace("-", "").replace("_", "") == name.replace("_", ""):
-                return f"--set {scope}{name}={value}"
-    return None
-
-
 def command_parser(arguments: Sequence[str] | None = None) -> Parser:
     """Return the parser of a command line, with the options of the verb that it names, which alone
     is imported.
     """
     words = sys.argv[1:] if arguments is None else arguments
     named = next((word for word in words if not word.startswith("-")), "")
-    # by a script that knows every verb
-    completes = bool(words) and words[0].startswith("--print-completion")
     parser = Parser(
         prog="ragauge",
         description="What retrieval-augmented generation costs and what it is worth.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"ragauge {__version__}")
-    text = "print a script for bash, zsh or another shell that completes verbs, options and names"
-    if completes:
-        import shtab
-
-        shtab.add_argument_to(parser, help=text)
-    else:
-        parser.add_argument("--print-completion", metavar="SHELL", help=text)
     verbs = parser.add_subparsers(
         required=True, metavar="VERB", parser_class=Parser, help="see below"
     )
     known = registry.names("verb")
     summaries = {}
-    for name in [named] if named in known and not completes else known:
+    for name in [named] if named in known else known:
         # imported only where it is used
         source = Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")
         summaries[name] = source.partition("\n")[0].strip('"')
-        # else the epilog has the summaries
-        about: dict[str, Any] = {"help": summaries[name]} if completes else {}
-        verb = verbs.add_parser(name, description=summaries[name], **about)
-        if name == named or completes:
+        verb = verbs.add_parser(name, description=summaries[name])  # the epilog has the summaries
+        if name == named:
             _add_options(verb, name)
-    if completes:
-        _add_names(parser)
     parser.epilog = _grouped(summaries)
     return parser
-
-
-def _add_names(parser: argparse.ArgumentParser) -> None:
-    """Set the choices of options that name a component or a model; other values are completed as
-    files.
-    """
-    import shtab
-
-    from ragauge.assets.catalog import entries
-
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for below in action.choices.values():
-                _add_names(below)
-        elif action.choices is None and action.nargs != 0:
-            if str(action.metavar).startswith("{"):
-                action.choices = str(action.metavar).strip("{}").split(",")
-            elif action.dest == "model":
-                action.choices = [
-                    name for name, entry in entries().items() if entry.kind == "model"
-                ]
-            elif (kind := action.dest.removesuffix("s")) in COMPONENTS:
-                action.choices = registry.names(kind)
-            else:
-                action.complete = shtab.FILE  # type: ignore[attr-defined]
 
 
 def _add_options(parser: Parser, verb: str) -> None:

@@ -15,20 +15,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    import pandas as pd
+
     from ragauge.results import scoring
 
     result = scoring.compare_files(args.a, args.b, args.metrics)
-    lines = [options.readable({key: value for key, value in result.items() if key != "metrics"})]
-    lines += [
-        "",
-        f"{'metric':24} {'a':>8} {'b':>8} {'a - b':>8} {'95% interval':>18} {'p':>8} {'n':>6}",
-    ]
-    for name, test in result["metrics"].items():
-        row = "does not apply to any shared question"
-        if test["n"]:
-            means = " ".join(f"{test[key]:8.3f}" for key in ("a", "b", "difference"))
-            is_known = test["low"] is not None
-            interval = f"[{test['low']:.3f}, {test['high']:.3f}]" if is_known else "not known"
-            row = f"{means} {interval:>18} {test['p']:8.4f} {test['n']:6}"
-        lines.append(f"{name:24} {row}")
-    options.print_result(args, "\n".join(lines), **result)
+    table = pd.DataFrame.from_dict(result["metrics"], orient="index")
+    about = options.readable({key: value for key, value in result.items() if key != "metrics"})
+    text = table.to_string(float_format="{:.4f}".format, na_rep="not known")
+    options.print_result(args, f"{about}\n\n{text}", **result)

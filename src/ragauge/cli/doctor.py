@@ -1,11 +1,17 @@
 """Report what this machine can run and how fast, and what to do about what is missing."""
 
+from __future__ import annotations
+
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ragauge.cli import _options as options
 from ragauge.errors import UserError
+
+if TYPE_CHECKING:
+    from ragauge.measure.installation import HealthCheck
 
 STEPS = {
     "machine": "measure memory bandwidth and matrix rates, for `ragauge time`",
@@ -18,9 +24,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--measure",
         action="store_true",
         help="measure how fast this machine reads and writes tokens",
-    )
-    parser.add_argument(
-        "--model", metavar="NAME", help="show what is read of a model, and what is refused and why"
     )
     options.add_questions(parser, required=False)
     options.add_set(parser, "an option of the data set, KEY=VALUE")
@@ -37,16 +40,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ragauge.measure.installation import HealthCheck, findings
-    from ragauge.measure.model_findings import model_findings
+    from ragauge.measure.installation import findings
 
     if args.dataset is None and (args.config or args.data or args.set):
         raise UserError("--config, --data, --set: only valid with --dataset")
-    facts = [
-        *(_dataset_findings(args) if args.dataset else ()),
-        *(model_findings(args.model, "--model") if args.model else ()),
-    ]
-    shown = [HealthCheck(*fact) for fact in facts] or list(findings(args.measure))
+    shown = list(_dataset_findings(args) if args.dataset else findings(args.measure))
     width = max(12, *(len(one.topic) for one in shown))
     lines = [
         f"{one.topic:{width}} {one.found}{f'  -> {one.todo}' if one.todo else ''}" for one in shown
@@ -54,8 +52,9 @@ def run(args: argparse.Namespace) -> None:
     options.print_result(args, "\n".join(lines), findings=[one._asdict() for one in shown])
 
 
-def _dataset_findings(args: argparse.Namespace) -> Iterator[tuple[str, str, str]]:
+def _dataset_findings(args: argparse.Namespace) -> Iterator[HealthCheck]:
     """Yield how often rules find the gold document without reading, and what questions share."""
+    from ragauge.measure.installation import HealthCheck
     from ragauge.results import shortcuts
 
     config = options.configuration(args)
@@ -66,7 +65,7 @@ def _dataset_findings(args: argparse.Namespace) -> Iterator[tuple[str, str, str]
     for name, of in found.items():
         ends = "" if of.low is None else f" [{of.low:.3g}, {of.high:.3g}]"
         todo = "more often than at random" if name in above else ""
-        yield name.replace("_", " "), f"{of.value:.3g}{ends}, {of.n} questions", todo
+        yield HealthCheck(name.replace("_", " "), f"{of.value:.3g}{ends}, {of.n} questions", todo)
 
 
 def _measure_machine(args: argparse.Namespace) -> None:
@@ -89,12 +88,6 @@ def _show_kernels(args: argparse.Namespace) -> None:
         torch.set_num_threads(args.threads)
     tables = tuning.load_or_measure_tables([torch.float32, torch.bfloat16, torch.int8])
     path = str(tuning.table_path())
-    lines = list[str]()
-    for name, table in tables.items():
-        for size, row in table.items():
-            times = sorted((seconds, kernel) for kernel, seconds in row["seconds"].items())
-            shown = ", ".join(f"{kernel} {1e3 * seconds:.3g}" for seconds, kernel in times)
-            lines.append(f"{name}, {size}: {row['kernel']} (ms: {shown})")
-    options.print_result(
-        args, "\n".join([*lines, path]), machine=tuning.machine(), file=path, kernels=tables
-    )
+    rows = {f"{name}, {size}": row for name, table in tables.items() for size, row in table.items()}
+    text = f"{options.readable(rows)}\n{path}"
+    options.print_result(args, text, machine=tuning.machine(), file=path, kernels=tables)

@@ -48,12 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             add("--index", metavar="LABEL", help="an index of the database; default: its only one")
         if name == "recall":
             add(
-                "--minutes",
-                type=float,
-                metavar="M",
-                help="of exact search, shard by shard; default: of all shards",
-            )
-            add(
                 "--out",
                 type=Path,
                 metavar="FILE.json",
@@ -88,7 +82,7 @@ def run(args: argparse.Namespace) -> None:
         from ragauge.pipelines.retrieval import recall
 
         text = args.out or recall.report_path(args.database, label)
-        rows = recall.write_report(args.database, settings, label, text, args.minutes, args.threads)
+        rows = recall.write_report(args.database, settings, label, text, args.threads)
         result = {"out": text, "recall": rows}
     elif step == "verify":
         facts = build.verify()

@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> None:
         options.print_result(args, "\n".join(names), **{args.kind: names})
         return
     kind = KINDS[args.kind]
-    origins = {name: " and ".join(registry.origins(kind, name)) for name in registry.names(kind)}
+    origins = {name: registry.origin(kind, name) for name in registry.names(kind)}
     for name in origins:
         unusable = registry.problem(kind, name)
         if unusable:

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from ragauge.pipelines.service.client import Client
 
 SHOWN = 300  # characters of a neighbour and of its continuation
-# of a neighbour
-FIELDS = ("id", "distance", "document", "text", "continuation", "tokens", "continuation_tokens")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,19 +50,23 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _result(clients: list[Client], answer: Neighbours) -> dict[str, Any]:
-    tokens = [row[:n].tolist() for row, n in zip(answer.tokens, answer.lengths, strict=True)]
-    tokens += [
-        row[:n].tolist()
-        for row, n in zip(answer.continuations, answer.continuation_lengths, strict=True)
-    ]
-    sequences = [ids for ids in tokens if ids]
     reached = next(client for client in clients if client.address not in answer.missing)
-    spelled = iter(reached.detokenize(sequences) if sequences else [])
-    texts = [next(spelled) if ids else "" for ids in tokens]
-    count = len(answer.ids)
-    numbers = (values.tolist() for values in (answer.ids, answer.distances, answer.documents))
-    rows = zip(*numbers, texts[:count], texts[count:], tokens[:count], tokens[count:], strict=True)
-    neighbours = [dict(zip(FIELDS, row, strict=True)) for row in rows if row[0] >= 0]
+
+    def spelled(ids: list[int]) -> str:
+        return reached.detokenize([ids])[0] if ids else ""
+
+    neighbours = [
+        {
+            "id": row.id,
+            "distance": row.distance,
+            "document": row.document,
+            "text": spelled(row.tokens),
+            "continuation": spelled(row.continuation),
+            "tokens": row.tokens,
+            "continuation_tokens": row.continuation,
+        }
+        for row in answer.rows
+    ]
     about = {
         "nprobe": answer.nprobe,
         "seconds": answer.seconds,
@@ -74,17 +76,10 @@ def _result(clients: list[Client], answer: Neighbours) -> dict[str, Any]:
 
 
 def _readable(result: dict[str, Any]) -> str:
-    lines = []
-    for rank, chunk in enumerate(result["neighbours"], start=1):
-        lines.append(
-            f"{rank}. chunk {chunk['id']} of document {chunk['document']}, distance {chunk['distance']:.4f}"
-        )
-        texts = [" ".join(chunk[key].split()) for key in ("text", "continuation") if chunk[key]]
-        lines += [f"   {text[:SHOWN]}{'...' if len(text) > SHOWN else ''}" for text in texts]
-    stages = ", ".join(
-        f"{stage} {1e3 * seconds:.2f} ms" for stage, seconds in result["seconds"].items()
-    )
-    lines.append(f"{len(result['neighbours'])} found; nprobe {result['nprobe']}; {stages}")
-    if result["missing_servers"]:
-        lines.append(f"partial answer: without the parts of {', '.join(result['missing_servers'])}")
-    return "\n".join(lines)
+    lines = [
+        f"chunk {chunk['id']} of document {chunk['document']}, distance {chunk['distance']:.4f}: "
+        f"{chunk['text'][:SHOWN]!r} {chunk['continuation'][:SHOWN]!r}"
+        for chunk in result["neighbours"]
+    ]
+    about = {key: value for key, value in result.items() if key != "neighbours"}
+    return "\n".join([*lines, options.readable(about)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from ragauge.measure.runner import Job
 
 FAILED = 3  # the exit code if questions have no answer
-SHOWN = 3  # keys of questions that failed for the same reason
+SHOWN = 3  # reasons, and questions that failed for one
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -97,20 +96,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _reasons(reasons: dict[str, list[str]]) -> list[str]:
-    """Describe each kind of reason in a line: those that differ in numbers alone are one kind."""
-    kinds = dict[str, list[str]]()
-    for reason in reasons:
-        kinds.setdefault(re.sub(r"\d+", "0", reason), []).append(reason)
-    lines = []
-    for alike in kinds.values():
-        keys = [key for reason in alike for key in reasons[reason]]
-        shown = ", ".join(keys[:SHOWN]) + (
-            f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
-        )
-        lines.append(
-            f"  {len(keys)} failed{', the first' * (len(alike) > 1)}: {alike[0]} ({shown})"
-        )
-    return lines
+    """Describe each of the most frequent reasons in a line."""
+    frequent = sorted(reasons.items(), key=lambda reason: -len(reason[1]))[:SHOWN]
+    return [
+        f"  {len(keys)} failed: {reason} ({', '.join(keys[:SHOWN])}{', ...' * (len(keys) > SHOWN)})"
+        for reason, keys in frequent
+    ]
 
 
 def _job(

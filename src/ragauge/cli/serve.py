@@ -5,6 +5,7 @@ error.
 """
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 from ragauge.cli import _options as options
@@ -61,24 +62,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from ragauge.pipelines.retrieval.retriever import Retriever
     from ragauge.pipelines.service.credentials import ServerAccess
-    from ragauge.pipelines.service.serving import ServedIndex, serve_index
+    from ragauge.pipelines.service.serving import serve_index
 
     settings = checked_options(ServerSettings, options.given(args, ServerSettings))
     access = ServerAccess(args.tls_cert, args.tls_key, args.token_file, args.insecure)
-    index = ServedIndex(
+    open_index = partial(
+        Retriever.open,
         args.database.absolute(),
         args.index,
-        args.part,
-        args.encoder,
-        args.engine,
-        settings.threads,
-        args.calibrate,
+        encoder=args.encoder,
+        engine=args.engine,
+        threads=settings.threads,
+        part=args.part,
     )
     return serve_index(
-        index,
+        open_index,
         settings,
         access,
+        calibrate=args.calibrate,
         cores=args.cores,
         while_stdin_open=args.while_stdin_open,
         address_file=args.address_file,

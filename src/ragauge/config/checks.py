@@ -36,6 +36,17 @@ AFFECTS_RESULTS = False
 SOURCE_PREFIXES = ("hf:", "pypi:", "https://", "path:")
 
 
+def refuse_braces(stated: Any, where: str = "") -> None:
+    """Raise UserError if a path among stated values holds what Snakemake reads as a wildcard."""
+    parts = stated.items() if isinstance(stated, Mapping) else ()
+    for key, value in enumerate(stated) if isinstance(stated, list) else parts:
+        refuse_braces(value, f"{where}.{key}".lstrip("."))
+    has_braces = isinstance(stated, str) and re.search(r"\{\w", stated)
+    if has_braces and glob(os.path.expanduser(stated.removeprefix("path:"))):
+        reason = "braces in a path are wildcards to Snakemake; rename it"
+        raise UserError(f"{where}: {stated!r}: {reason}")
+
+
 def check(config: Config) -> None:
     """Raise UserError at the first mistake: `<path of the key>: what is wrong`."""
     for kind, names, choices, where in _references(config):
@@ -74,37 +85,49 @@ def check(config: Config) -> None:
             raise UserError(f"items: {unusable}")
 
 
-def refuse_braces(stated: Any, where: str = "") -> None:
-    """Raise UserError if a path among stated values holds what Snakemake reads as a wildcard."""
-    parts = stated.items() if isinstance(stated, Mapping) else ()
-    for key, value in enumerate(stated) if isinstance(stated, list) else parts:
-        refuse_braces(value, f"{where}.{key}".lstrip("."))
-    has_braces = isinstance(stated, str) and re.search(r"\{\w", stated)
-    if has_braces and glob(os.path.expanduser(stated.removeprefix("path:"))):
-        reason = "braces in a path are wildcards to Snakemake; rename it"
-        raise UserError(f"{where}: {stated!r}: {reason}")
-
-
+# section -> key of its entries -> the section whose labels the key names; empty: components, of
+# the kind that the key says
+REFERENCES = {
+    "models": {
+        "training": "training",
+        "finder": "models",
+        "engine": "",
+        "methods": "methods",
+        "datasets": "datasets",
+    },
+    "datasets": {"dataset": ""},
+    "methods": {"datasets": "datasets"},
+    "pipelines": {"model": "models", "database": "databases"},
+    "staleness": {"database": "databases"},
+}
+TIMED = {"dataset": "datasets", "methods": "methods", "models": "models"}
+KINDS = {
+    "models": "model",
+    "datasets": "data set",
+    "methods": "variant",
+    "training": "training",
+    "databases": "database",
+}
 # kind, names of it, known names, path of the key
 Reference = tuple[str, str | list[str] | None, Any, str]
 
 
 def _references(config: Config) -> Iterator[Reference]:
     """Every place where a name stands for a component or for another section's entry."""
-    for label, model in config.models.items():
-        where = f"models.{label}"
-        yield "training", model.training, config.training, f"{where}.training"
-        yield "model", model.finder, config.models, f"{where}.finder"
-        yield "engine", model.engine, registry.names("engine"), f"{where}.engine"
-        yield "variant", model.methods, config.methods, f"{where}.methods"
-        yield "data set", model.datasets, config.datasets, f"{where}.datasets"
-    for label, entry in config.datasets.items():
-        yield "dataset", entry.dataset, registry.names("dataset"), f"datasets.{label}.dataset"
-    for name, variant in config.methods.items():
-        yield "data set", variant.datasets, config.datasets, f"methods.{name}.datasets"
+    entries = [
+        (f"{section}.{label}", entry, keys)
+        for section, keys in REFERENCES.items()
+        for label, entry in getattr(config, section).items()
+    ]
+    entries += [(where, section, TIMED) for where, section in config.timed_sections]
+    if config.judge:
+        entries.append(("judge", config.judge, {"methods": "methods"}))
+    for where, entry, keys in entries:
+        for key, section in keys.items():
+            known = getattr(config, section) if section else registry.names(key)
+            yield KINDS.get(section, key), getattr(entry, key), known, f"{where}.{key}"
     for label, pipeline in config.pipelines.items():
         where = f"pipelines.{label}"
-        yield "model", pipeline.model, config.models, f"{where}.model"
         if not config.databases:
             raise UserError(f"{where}: needs a chunk database; name one under databases")
         database = config.pipeline_database(pipeline)
@@ -115,12 +138,6 @@ def _references(config: Config) -> Iterator[Reference]:
         yield from _database_references(
             config, compared.database, compared, f"staleness.{label}", indexed=True
         )
-    for where, section in config.timed_sections:
-        yield "data set", section.dataset, config.datasets, f"{where}.dataset"
-        yield "variant", section.methods, config.methods, f"{where}.methods"
-        yield "model", section.models, config.models, f"{where}.models"
-    if config.judge:
-        yield "variant", config.judge.methods, config.methods, "judge.methods"
     yield "item", config.item_names(), registry.names("item"), "items"
 
 
@@ -131,17 +148,12 @@ def _database_references(
     where: str,
     indexed: bool,
 ) -> Iterator[Reference]:
-    """Yield the references to a database (a label), to the text that is predicted with it (its
-    held-out text or an evaluation set) and to its index.
+    """Yield the references to the text that is predicted with a database (its held-out text or an
+    evaluation set), and to its index.
     """
-    yield "database", label, config.databases, f"{where}.database"
     database = config.databases[label]
-    yield (
-        "evaluation set",
-        entry.evaluation,
-        [label, *database.evaluation_sets],
-        f"{where}.evaluation",
-    )
+    known = [label, *database.evaluation_sets]
+    yield "evaluation set", entry.evaluation, known, f"{where}.evaluation"
     if indexed:
         yield "index", entry.index, database.indexes, f"{where}.index"
 

@@ -1,6 +1,5 @@
 """An experiment: its configuration, and the jobs and objects that follow from it."""
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict
 from itertools import product
@@ -240,35 +239,25 @@ class Config(Sections):
 
     def overview(self) -> str:
         """Describe what is run, one subject a line."""
-        jobs = list(self.answers())
-        counted = sum(self.limit(job) or 0 for job in jobs)
-        unlimited = dict.fromkeys(job.dataset for job in jobs if self.limit(job) is None)
-        counts = [f"{counted:,} questions"] if counted else []
-        counts += [f"all questions of {', '.join(unlimited)}"] if unlimited else []
-        requests: Counter[str] = Counter()
-        for path, section in self.timed_sections:
-            models = self._measured_models(section)
-            requests[path.partition(".")[0]] += len(models) * section.requests_of_model
-        lines: list[tuple[str, object, str]] = [
-            ("run", True, f"{self.run} (results/{self.run}, reports/{self.run})"),
-            ("models", True, ", ".join(self.models)),
-            *(
-                ("training", True, f"{label}: {t.model}, up to {t.steps} steps")
-                for label, t in self.training.items()
+        timed = {
+            path: f"{len(self._measured_models(section)) * section.requests_of_model} requests"
+            for path, section in self.timed_sections
+        }
+        lines = {
+            "run": f"{self.run} (results/{self.run}, reports/{self.run})",
+            "models": ", ".join(self.models),
+            "training": ", ".join(self.training),
+            "data sets": ", ".join(
+                f"{label} ({entry.limit or 'all'} questions)"
+                for label, entry in self.datasets.items()
             ),
-            *(
-                ("data set", True, f"{label}: {d.limit or 'all'} questions")
-                for label, d in self.datasets.items()
-            ),
-            ("methods", self.methods, f"{len(self.methods)} variants: {', '.join(self.methods)}"),
-            ("answers", jobs, f"{len(jobs)} jobs, {' and '.join(counts)}"),
-            ("latency", requests["latency"], f"{requests['latency']} timed trials in a state"),
-            ("load", requests["load"], f"{requests['load']} requests"),
-            ("stream", requests["stream"], f"{requests['stream']} requests"),
-            ("pipelines", self.pipelines, f"{len(self.pipelines)}: {', '.join(self.pipelines)}"),
-            ("items", True, ", ".join(self.item_names()) or "none"),
-        ]
-        return "\n".join(f"{name:9} {text}" for name, has_any, text in lines if has_any)
+            "methods": ", ".join(self.methods),
+            "answers": f"{len(list(self.answers()))} jobs",
+            **timed,
+            "pipelines": ", ".join(self.pipelines),
+            "items": ", ".join(self.item_names()) or "none",
+        }
+        return "\n".join(f"{name:9} {text}" for name, text in lines.items() if text)
 
 
 def _includes(labels: Collection[str] | None, label: str) -> bool:

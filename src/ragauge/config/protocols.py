@@ -205,6 +205,10 @@ class LoadSettings(TimedSettings):
         *others, last = chosen
         if others and last in ALONE:
             raise SettingError(last, f"{ALONE[last]}; leave out {', '.join(others)}")
+        if self.thinking_s and self.turns == 1 and not (self.clients or self.find):
+            raise SettingError(
+                "thinking_s", "pauses clients and conversations; state clients or turns"
+            )
         if self.find and not self.target_first_token_s:
             raise SettingError("find", "needs a longest wait; state target_first_token_s")
         return self

@@ -16,7 +16,7 @@ Settings = TypeVar("Settings", bound=BaseModel)
 # What pydantic puts into the path of a mistake besides the keys of the file.
 _NOT_KEYS = {
     *("[key]", "list[str]", "constrained-int"),
-    *("literal['all']", "literal['auto']", "literal['hide']"),
+    *("literal['all']", "literal['auto']", "literal['hide']", "literal['steady']"),
     *("one protocol", "several protocols"),
 }
 

@@ -1,115 +1,50 @@
-"""The progress of a workflow run: how many of its jobs and questions are done, and about how long
-the rest takes.
-"""
+"""The progress of a workflow run: how many of its jobs are done, and about how long the rest takes."""
 
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ragauge.io.records import partial_path
-
-# between two lines; between two looks where each job that is done has a line
-PAUSE_S = 30.0
-STEP_S = 1.0
-# set in the environment: a line a job that is done, for those who do not see Snakemake's
-STEPS = "RAGAUGE_STEPS"
+PAUSE_S = 30.0  # between two lines
+STEP_S = 1.0  # between two lines for those who do not see Snakemake's
+STEPS = "RAGAUGE_STEPS"  # set in the environment for them
 MIN_SHARE = 0.02  # of the run that is done before the rest is estimated
+ALL_QUESTIONS = 100  # counted for a job that answers all questions of a data set
 
 
-@dataclass(frozen=True)
-class JobProgress:
+class JobProgress(NamedTuple):
+    name: str
     is_done: Callable[[], bool]
-    # the file of all questions, which an earlier job may have to make; None: it has none
-    examples: Path | None = None
-    records: Path = Path()  # of its answers
-    limit: int | None = None  # of the questions; None: all
-    part: int = 0
-    parts: int = 1
-    name: str = ""
-
-    def count(self) -> tuple[int, int]:
-        """(questions as far as their number is known, how many are answered)."""
-        if self.examples is None:
-            return 0, 0
-        count = min(filter(None, (line_count(self.examples), self.limit)), default=0)
-        count = (self.part + 1) * count // self.parts - self.part * count // self.parts
-        # While the job runs, its records stand below the header of their file.
-        return count, count if self.is_done() else min(
-            max(line_count(partial_path(self.records)) - 1, 0), count
-        )
+    weight: int = 1  # of its time: its questions, and one
 
 
-class RunProgress(NamedTuple):
-    jobs: int
-    jobs_done: int
-    questions: int
-    questions_done: int
-
-    @property
-    def share(self) -> float:
-        """The part of the run that is done; a question counts as much as a job without questions."""
-        return (self.jobs_done + self.questions_done) / (self.jobs + self.questions)
-
-
-def status(jobs: Sequence[JobProgress]) -> RunProgress:
-    counts = [job.count() for job in jobs]
-    done = sum(job.is_done() for job in jobs)
-    return RunProgress(
-        len(jobs), done, sum(count for count, _ in counts), sum(answered for _, answered in counts)
-    )
-
-
-def line(now: RunProgress, first: RunProgress, elapsed_s: float) -> str:
-    """A line such as `12 of 129 jobs and 340 of 2,655 questions done; about 14 min left`."""
-    questions = (
-        f" and {now.questions_done:,} of {now.questions:,} questions" if now.questions else ""
-    )
-    share = now.share - first.share  # of this run: an earlier one may have answered some
-    rest = ""
-    if share >= MIN_SHARE:
-        rest = f"; about {duration(elapsed_s * (1 - now.share) / share)} left"
-    return f"{now.jobs_done} of {now.jobs} jobs{questions} done{rest}"
+def line(jobs: Sequence[JobProgress], pending: Sequence[JobProgress], elapsed_s: float) -> str:
+    """A line such as `12 of 129 jobs done; about 14 min left`."""
+    rest = sum(job.weight for job in pending) / sum(job.weight for job in jobs)
+    text = f"{len(jobs) - len(pending)} of {len(jobs)} jobs done"
+    if rest > 1 - MIN_SHARE:
+        return text
+    return f"{text}; about {duration(elapsed_s * rest / (1 - rest))} left"
 
 
 def start(jobs: Sequence[JobProgress]) -> None:
-    """Print a line to stderr from time to time, as long as this process lives and something has
-    changed.
-    """
-    steps = STEPS in os.environ
+    """Print a line to stderr from time to time where jobs have ended, as long as this process lives."""
 
     def report() -> None:
         started = time.monotonic()
-        first = status(jobs)
-        last = first
-        printed = started
-        running = list(jobs)
-        while last.jobs_done < last.jobs:
-            time.sleep(STEP_S if steps else PAUSE_S)
-            now = status(jobs)
-            moment = time.monotonic()
-            done = [job for job in running if steps and job.is_done()]
-            # a job has ended, as Snakemake will see soon
-            if now == last or now.questions_done < last.questions_done:
-                continue
-            if steps and not done and moment < printed + PAUSE_S:
-                continue
-            seconds = round(moment - started)
-            step = (
-                f"{seconds // 60}:{seconds % 60:02} {', '.join(job.name for job in done)}; "
-                if done
-                else ""
-            )
-            print(
-                f"ragauge: {step}{line(now, first, moment - started)}", file=sys.stderr, flush=True
-            )
-            last = now
-            printed = moment
-            running = [job for job in running if job not in done]
+        pending = list(jobs)
+        while pending:
+            time.sleep(STEP_S if STEPS in os.environ else PAUSE_S)
+            done = [job for job in pending if job.is_done()]
+            if done:
+                pending = [job for job in pending if job not in done]
+                elapsed_s = time.monotonic() - started
+                names = f"{', '.join(job.name for job in done)}; " if STEPS in os.environ else ""
+                text = f"ragauge: {names}{line(jobs, pending, elapsed_s)}"
+                print(text, file=sys.stderr, flush=True)
 
     threading.Thread(target=report, name="progress", daemon=True).start()
 
@@ -119,16 +54,9 @@ def job_of(dag: Any, job: Any, limit: Callable[[Any], int | None]) -> JobProgres
     labels.
     """
     name = " ".join([str(job.rule.name).replace("_", " "), *list(job.wildcards)[-1:]])
-    if "records" not in job.output.keys() or "examples" not in job.input.keys():  # noqa: SIM118 (named lists)
-        return JobProgress(lambda: bool(dag.finished(job)), name=name)
-    labels = job.wildcards
-    examples = Path(str(job.input.examples))
-    records = Path(str(job.output.records))
-    part = int(getattr(labels, "part", 0))
-    parts = int(getattr(labels, "jobs", 1))
-    return JobProgress(
-        lambda: bool(dag.finished(job)), examples, records, limit(labels), part, parts, name
-    )
+    asks = hasattr(job.output, "records") and hasattr(job.input, "examples")
+    weight = 1 + (limit(job.wildcards) or ALL_QUESTIONS) if asks else 1
+    return JobProgress(name, lambda: bool(dag.finished(job)), weight)
 
 
 def duration(seconds: float) -> str:

@@ -27,7 +27,7 @@ from ragauge.config.defaults import NAMED_BY_KEY, completed
 from ragauge.config.model import ModelEntry
 from ragauge.config.protocols import LatencySettings, LoadSettings, PositiveCount, StreamSettings
 from ragauge.cost.hardware import Device, Dtype
-from ragauge.errors import SettingError, UserError
+from ragauge.errors import UserError
 from ragauge.io.sections import LABEL, Label, Section
 from ragauge.methods.base import making
 from ragauge.methods.base.method import Method
@@ -40,8 +40,6 @@ from ragauge.pipelines.settings import PipelineSettings
 from ragauge.training.settings import ENDPOINT, TrainingSettings
 
 AFFECTS_RESULTS = False
-
-VERSION = 1  # of the form of configurations; one that states none is of this version
 
 
 class DatasetEntry(Section):
@@ -180,9 +178,7 @@ class Sections(Section, title="Config"):
     """An experiment of ragauge."""
 
     run: Label = Field(description="name of the experiment: results/<run>/ and reports/<run>/")
-    version: int = Field(
-        VERSION, ge=1, description="of the form of this file; a newer one is refused"
-    )
+    version: Literal[1] = Field(1, description="of the form of this file; a newer one is refused")
     seed: int = Field(
         0, description="seed of everything random: document orders, bootstrap samples"
     )
@@ -233,12 +229,6 @@ class Sections(Section, title="Config"):
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, data: Any) -> Any:
-        """Refuses what a newer version wrote before any of its keys is called unknown."""
-        version = data.get("version") if isinstance(data, dict) else None
-        if type(version) is int and version > VERSION:
-            raise SettingError(
-                "version", f"{version}: this ragauge reads configurations up to version {VERSION}"
-            )
         if not isinstance(data, dict):
             return data
         data = completed(data)

@@ -1,14 +1,20 @@
 """A trace: every model call of one answer, as data. Costs are folds over it."""
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
-from typing import Self
+from dataclasses import dataclass
+from typing import Annotated, Self, cast
 
+from pydantic import ConfigDict, Strict, TypeAdapter, ValidationError, with_config
+
+from ragauge.errors import first_problem
 from ragauge.io.jsonl import JsonObject
 
 Trace = list["Call"]
+Count = Annotated[int, Strict()]
+Seconds = Annotated[float, Strict()]
 
 
+@with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True, slots=True)
 class Call:
     """One call of a model on one or more sequences (rows). A decode loop of n single-token steps is
@@ -16,25 +22,25 @@ class Call:
     """
 
     stage: str  # "preamble", "documents", "query", "task", "prompt", "decode", "rank"
-    lengths: tuple[int, ...]  # new tokens of each row (per step)
-    past: tuple[int, ...]  # cached tokens that each row attends to, at the first step
+    lengths: tuple[Count, ...]  # new tokens of each row (per step)
+    past: tuple[Count, ...]  # cached tokens that each row attends to, at the first step
     offline: bool = False  # could be computed before the query was known
     parallel: bool = False  # the rows are independent paths, which could run at the same time
     # positions of each row whose vocabulary logits were computed; () is none
-    logits: tuple[int, ...] = ()
-    steps: int = 1
+    logits: tuple[Count, ...] = ()
+    steps: Count = 1
     # multiply-accumulates of another model (an encoder); None: they follow from the shape
-    macs: int | None = None
-    seconds: float | None = None  # wall clock; None if nothing ran (shape-only decoders)
+    macs: Count | None = None
+    seconds: Seconds | None = None  # wall clock; None if nothing ran (shape-only decoders)
     # of a result that a store had, or some rows of it: until all was there; `seconds` is what
     # computing all of it takes
-    loading_s: float | None = None
+    loading_s: Seconds | None = None
     # tokens of each row that were computed where a store had others; () is none of them
-    computed: tuple[int, ...] = ()
+    computed: tuple[Count, ...] = ()
     # from the first to before the last of these alone; None: all
-    layers: tuple[int, int] | None = None
+    layers: tuple[Count, Count] | None = None
     # tokens of each row that overwrite their own slots, not counted in `past`; () is none
-    again: tuple[int, ...] = ()
+    again: tuple[Count, ...] = ()
 
     @property
     def cached(self) -> int:
@@ -57,32 +63,21 @@ class Call:
 
     def to_json(self) -> JsonObject:
         """A dictionary without the fields that stand at their defaults."""
-        defaults = {f.name: f.default for f in fields(self)}
-        return {k: v for k, v in asdict(self).items() if k not in defaults or v != defaults[k]}
+        return cast(JsonObject, _CALL.dump_python(self, exclude_defaults=True))
 
     @classmethod
     def from_json(cls, data: JsonObject) -> Self:
         """The inverse of `to_json`; raises TypeError on unknown keys and on values of another type."""
-        listed = {"lengths", "past", "logits", "layers", "again", "computed"}
-        values: JsonObject = {
-            k: tuple(v) if k in listed and v is not None else v for k, v in data.items()
-        }
-        call = cls(**values)
-        counts = (
-            *call.lengths,
-            *call.past,
-            *call.logits,
-            *(call.layers or ()),
-            *call.again,
-            *call.computed,
-            call.steps,
-        )
-        times = (n for n in (call.macs, call.seconds, call.loading_s) if n is not None)
-        if not isinstance(call.stage, str) or any(type(n) is not int for n in counts):
-            raise TypeError(f"a call must count the tokens of a stage; got {data}")
-        if len(call.lengths) != len(call.past) or any(type(n) not in (int, float) for n in times):
-            raise TypeError(f"a call must have rows and seconds; got {data}")
-        return call
+        try:
+            call = _CALL.validate_python(data)
+        except ValidationError as error:
+            raise TypeError(f"a call of a model: {first_problem(error)}") from None
+        if len(call.lengths) != len(call.past):
+            raise TypeError(f"a call must have as many lengths as rows; got {data}")
+        return cast(Self, call)
+
+
+_CALL = TypeAdapter(Call)
 
 
 def online(trace: Iterable[Call]) -> Trace:

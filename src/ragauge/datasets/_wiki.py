@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,10 @@ class GoldPlace:
     section: str  # heading; empty for the lead
     near: str = ""  # tells passages of one section apart where several hold the answer
 
+    def fits(self, text: str, answers: Iterable[str]) -> bool:
+        """Return whether a text of the section holds an answer and the words near it."""
+        return self.near.casefold() in text.casefold() and holds_answer(text, answers)
+
 
 @dataclass(frozen=True)
 class WikiQuestion:
@@ -78,38 +82,18 @@ def read_questions(path: Path) -> list[WikiQuestion]:
     return [question.validate_python(record) for _, record in read_jsonl(path)]
 
 
-@dataclass(frozen=True)
-class WikiCorpus:
-    """The passages that questions are asked over."""
-
-    passages: Sequence[ArticlePassage]
-
-    @cached_property
-    def sections(self) -> Mapping[tuple[str, str], Sequence[int]]:
-        """The passages of each section, by article and heading."""
-        found: dict[tuple[str, str], list[int]] = {}
-        for i, passage in enumerate(self.passages):
-            found.setdefault((passage.article, passage.heading), []).append(i)
-        return found
-
-    def gold(self, question: WikiQuestion) -> list[int]:
-        """Return the gold passages, one a place, in the order of the hops; UserError where a place
-        does not name one.
-        """
-        gold = []
-        for hop, place in enumerate(question.gold, start=1):
-            answers = question.answers if hop == len(question.gold) else question.bridge
-            fitting = []
-            for i in self.sections.get((place.article, place.section), ()):
-                text = self.passages[i].text
-                if place.near.casefold() in text.casefold() and holds_answer(text, answers):
-                    fitting.append(i)
-            if len(fitting) != 1:
-                raise UserError(
-                    f"question {question.id}: {len(fitting)} passages fit hop {hop} ({place}), not one"
-                )
-            gold += fitting
-        return gold
+def gold_passages(question: WikiQuestion, passages: Sequence[ArticlePassage]) -> list[int]:
+    """Find the passages that fit the question's places, in the order of the hops: one a place."""
+    gold = []
+    for place in question.gold:
+        answers = question.answers if place is question.gold[-1] else question.bridge
+        gold += [
+            i
+            for i, passage in enumerate(passages)
+            if (passage.article, passage.heading) == (place.article, place.section)
+            and place.fits(passage.text, answers)
+        ]
+    return gold
 
 
 def holds_answer(text: str, answers: Iterable[str]) -> bool:
@@ -152,11 +136,11 @@ def records(path: Path, sample: Path) -> Iterator[dict[str, Any]]:
     question's distractors.
     """
     questions = read_questions(path)
-    corpus = WikiCorpus(wikipedia.read_passages(sample))
-    chosen = distractors(path, questions, corpus)
+    passages = wikipedia.read_passages(sample)
+    chosen = distractors(path, questions, passages)
     for question in questions:
-        gold = corpus.gold(question)
-        documents = [(corpus.passages[i], i in gold) for i in [*gold, *chosen[question.id]]]
+        gold = gold_passages(question, passages)
+        documents = [(passages[i], i in gold) for i in [*gold, *chosen[question.id]]]
         yield {
             "id": question.id,
             "question": question.question,
@@ -168,14 +152,14 @@ def records(path: Path, sample: Path) -> Iterator[dict[str, Any]]:
 
 
 def distractors(
-    path: Path, questions: Sequence[WikiQuestion], corpus: WikiCorpus
+    path: Path, questions: Sequence[WikiQuestion], passages: Sequence[ArticlePassage]
 ) -> Mapping[str, Sequence[int]]:
     """Read the distractors of each question's id, as numbers of passages, the hardest first. Raises
     UserError if they were chosen for other questions or passages.
     """
     file = path.with_suffix(".distractors.json")
     stored = json.loads(file.read_bytes())
-    if stored["made_from"] != digest(questions, corpus.passages):
+    if stored["made_from"] != digest(questions, passages):
         raise UserError(f"{file}: was chosen for other questions or passages")
     return stored["distractors"]
 

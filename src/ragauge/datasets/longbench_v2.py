@@ -6,9 +6,11 @@ from typing import Any, Literal
 
 from ragauge.datasets._longbench import LongBench
 from ragauge.datasets.base.dataset import Document, Example
+from ragauge.errors import UserError
 from ragauge.io.jsonl import field
 
 _FIELDS = ["_id", "context", "answer", "question", "choice_A", "choice_B", "choice_C", "choice_D"]
+_GROUPS = {"difficulty": ("easy", "hard"), "length": ("short", "medium", "long")}
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,15 @@ class LongBenchV2(LongBench):
     length: Literal["short", "medium", "long"] | None = None
 
     def includes(self, record: Mapping[str, Any], place: str) -> bool:
-        wanted = {"difficulty": self.difficulty, "length": self.length}
-        return all(v in (None, field(record, name, str, place)) for name, v in wanted.items())
+        for name, known in _GROUPS.items():
+            wanted = getattr(self, name)
+            value = field(record, name, str, place) if wanted else None
+            if value and value not in known:
+                choices = ", ".join(known)
+                raise UserError(f"{place}: field {name!r} must be one of {choices}, not {value!r}")
+            if value != wanted:
+                return False
+        return True
 
     def parse(self, record: Mapping[str, Any], place: str) -> Example:
         texts = [field(record, name, str, place).strip() for name in _FIELDS]

@@ -9,12 +9,18 @@ requests share what they shared in use.
 
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ragauge.datasets.base.dataset import SEARCH_RESULTS, Dataset, Document, Example
-from ragauge.datasets.base.examples import as_turn, trace_entry
+from ragauge.datasets.base.dataset import (
+    SEARCH_RESULTS,
+    Dataset,
+    Document,
+    Example,
+    TraceEntry,
+)
+from ragauge.datasets.base.examples import as_turn
 from ragauge.errors import UserError
 from ragauge.io.jsonl import field, number, objects
 from ragauge.options import PositiveInt
@@ -43,19 +49,33 @@ class Trace(Dataset):
     block_tokens: PositiveInt = 512  # of a hash in Mooncake's format
 
     def parse(self, record: Mapping[str, Any], place: str) -> Example:
-        key = place.rpartition(":")[2]
-        if "hash_ids" in record:
-            entry = trace_entry(record, place, "timestamp", "output_length", 1e-3)
-            blocks = tuple(self._blocks(record, place))
-            entry = replace(entry, is_simulated=True)
-            return Example(key, "What follows?", blocks, (), (), trace=entry)
-        rows = objects(record, "documents", place)
-        titles = [field(row, "title", str, at) if row.get("title") else "" for row, at in rows]
-        texts = [field(row, "text", str, at) for row, at in rows]
-        answer = () if record.get("answer") is None else (field(record, "answer", str, place),)
-        question = field(record, "question", str, place)
-        entry = trace_entry(record, place, "time")
-        return Example(key, question, tuple(map(Document, titles, texts)), answer, (), trace=entry)
+        is_simulated = "hash_ids" in record
+        arrival, unit_s, length = (
+            ("timestamp", 1e-3, "output_length") if is_simulated else ("time", 1.0, "new_tokens")
+        )
+        arrival_s = unit_s * number(record, arrival, place)
+        new_tokens = None if record.get(length) is None else number(record, length, place, int, 1)
+        conversation = record.get("conversation") and field(record, "conversation", str, place)
+        question = "What follows?"
+        answer: tuple[str, ...] = ()
+        if is_simulated:
+            documents = list(self._blocks(record, place))
+        else:
+            question = field(record, "question", str, place)
+            if record.get("answer") is not None:
+                answer = (field(record, "answer", str, place),)
+            documents = []
+            for row, at in objects(record, "documents", place):
+                title = field(row, "title", str, at) if row.get("title") else ""
+                documents.append(Document(title, field(row, "text", str, at)))
+        return Example(
+            place.rpartition(":")[2],
+            question,
+            tuple(documents),
+            answer,
+            gold=(),
+            trace=TraceEntry(arrival_s, new_tokens, conversation, is_simulated),
+        )
 
     def read(self, path: Path) -> Iterator[Example]:
         last_s = 0.0

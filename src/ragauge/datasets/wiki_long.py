@@ -11,13 +11,11 @@ from ragauge.datasets._wiki import (
     SAMPLE,
     WikiQuestion,
     build_records,
-    holds_answer,
     read_questions,
 )
 from ragauge.datasets.base import wikipedia
 from ragauge.datasets.base.dataset import Document, Example, Stretch
 from ragauge.datasets.base.wikipedia import Article
-from ragauge.errors import UserError
 from ragauge.io.jsonl import field, strings
 
 SEPARATOR = "\n\n"  # between headings and texts of an article
@@ -64,39 +62,30 @@ def article_text(article: Article) -> str:
 def gold_section(article: Article, question: WikiQuestion) -> tuple[int, int]:
     """Find the gold section in the article's text, without its heading: (start, stop), in
     characters.
-
-    Raises:
-        UserError: not one section bears the question's heading and holds an answer and the words
-            near it.
     """
     place = question.gold[0]
-    at = 0
-    fitting = []
-    for section in article.sections:
-        at += len(section.heading) + len(SEPARATOR) if section.heading else 0
-        fits = section.heading == place.section and place.near.casefold() in section.text.casefold()
-        if fits and holds_answer(section.text, question.answers):
-            fitting.append((at, at + len(section.text)))
-        at += len(section.text) + len(SEPARATOR) if section.text else 0
-    if len(fitting) != 1:
-        raise UserError(f"question {question.id}: {len(fitting)} sections fit {place}, not one")
-    return fitting[0]
+    [text] = [
+        section.text
+        for section in article.sections
+        if section.heading == place.section and place.fits(section.text, question.answers)
+    ]
+    start = article_text(article).index(text)
+    return start, start + len(text)
 
 
 def _records(sample: Path) -> Iterator[dict[str, Any]]:
     articles = {article.title: article for article in wikipedia.read_articles(sample)}
     for question in read_questions(_QUESTIONS):
-        title = question.gold[0].article
-        if title not in articles:
-            raise UserError(f"question {question.id}: no article {title!r} in {sample}")
-        start, stop = gold_section(articles[title], question)
+        place = question.gold[0]
+        article = articles[place.article]
+        start, stop = gold_section(article, question)
         yield {
             "id": question.id,
             "question": question.question,
             "answers": list(question.answers),
-            "title": title,
-            "section": question.gold[0].section,
+            "title": article.title,
+            "section": place.section,
             "section_start": start,
             "section_stop": stop,
-            "context": article_text(articles[title]),
+            "context": article_text(article),
         }

@@ -20,7 +20,6 @@ from ragauge.assets.shards import ShardWriter
 from ragauge.assets.state_dict import read_state
 from ragauge.assets.store import Facts, Store
 from ragauge.cost.shape import Shape
-from ragauge.engines.dequantization import Reader, dequantized, quantization
 from ragauge.engines.families._lookup import family
 from ragauge.engines.int8 import Int8Linear, linear_storage, quantized_rows
 from ragauge.engines.weights import IDENTITY, Layer, Linear, Norm, Weights
@@ -29,6 +28,7 @@ from ragauge.io import progress
 from ragauge.io.jsonl import field, read_object
 
 T = TypeVar("T")
+Reader = Callable[[], Tensor]
 StoreLinear = Callable[[Linear], Linear]
 """Turns a linear layer into a stored one; see `linear_storage`."""
 Finish = Callable[[str, Any], Any]
@@ -39,6 +39,12 @@ HARMLESS = re.compile(
 LAYER_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_transformer_layers")
 QUANTIZATION = 1  # raised when the stored integers or scales change
 MAX_LAYERS = 10_000
+# next to a quantized checkpoint whose config.json does not say so
+QUANTIZED = {
+    "hf_quant_config.json": "modelopt",
+    "quantize_config.json": "gptq",
+    "quant_config.json": "awq",
+}
 MAX_SIZE = 1 << 40  # of any size; what is beyond is a damaged file
 
 
@@ -97,6 +103,20 @@ def _check_shape(shape: Shape) -> None:
             is_valid = type(number) is int and (is_float or least <= number <= MAX_SIZE)
             if not is_valid and not (is_float and type(number) is float and math.isfinite(number)):
                 raise UserError(f"{size.name}: {str(number)[:40]!r} is not a valid size")
+
+
+def refuse_quantized(folder: Path) -> None:
+    """Raise UserError if the folder's checkpoint is quantized: only floating-point weights are read."""
+    config = read_config(folder)
+    stated = config.get("quantization_config") or config.get("compression_config")
+    methods = [method for name, method in QUANTIZED.items() if (folder / name).is_file()]
+    if stated:
+        methods = [str(stated.get("quant_method") or "a method without a name")]
+    for method in methods:
+        remedy = (
+            "take the model without quantization, as a GGUF file, or from a server (openai:NAME)"
+        )
+        raise UserError(f"{folder}: weights quantized by {method} are not read; {remedy}")
 
 
 def read_weights(
@@ -338,16 +358,22 @@ def _assemble(
 
 
 def _readers(folder: Path, dtype: torch.dtype, device: torch.device) -> dict[str, Reader]:
-    kind = quantization(folder, read_config(folder))
-    stored = dict[str, Reader]()
+    refuse_quantized(folder)
+
+    def read(path: Path, name: str, get: Reader) -> Tensor:
+        tensor = _undamaged(path, get)
+        # of `_rounded`: kernels may not read beyond the end of the mapped file
+        if f"{name.rpartition('.')[0]}.scale" in readers:
+            return tensor.clone()
+        if not tensor.is_floating_point() or tensor.element_size() == 1:
+            raise UserError(f"{folder}: tensor {name!r} is of {tensor.dtype}, not floating point")
+        return tensor.to(device=device, dtype=dtype)
+
+    readers = dict[str, Reader]()
     for path in _files(folder):
         tensors = _undamaged(path, partial(_open, path, device.type == "meta"))
-        stored |= {name: partial(_undamaged, path, get) for name, get in tensors.items()}
-
-    def read(get: Reader) -> Tensor:
-        return get().to(device=device, dtype=dtype)
-
-    return {name: partial(read, get) for name, get in dequantized(kind, stored, folder).items()}
+        readers |= {name: partial(read, path, name, get) for name, get in tensors.items()}
+    return readers
 
 
 def _check_unused(

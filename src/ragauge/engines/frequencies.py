@@ -2,9 +2,11 @@
 which length.
 """
 
-import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
+from types import SimpleNamespace
 from typing import Any
+
+import torch
 
 from ragauge.engines.families._parts import Config
 from ragauge.errors import UserError, unknown
@@ -73,8 +75,9 @@ def rope_fields(
     fields: dict[str, Any] = {"rope_theta": theta, "rotary_dim": None if rotary == dim else rotary}
     if kind == "linear":
         return fields | {"rope_scale": float(rope["factor"])}
-    scaling = {"llama3": _llama3, "yarn": _yarn, "longrope": _longrope}.get(kind)
-    return fields | scaling(config, theta, rotary) if scaling else fields
+    if kind in ("llama3", "yarn", "longrope"):
+        fields |= _divided(config, kind, theta, rotary)
+    return fields
 
 
 def trained_context(config: Config) -> int:
@@ -84,7 +87,7 @@ def trained_context(config: Config) -> int:
     `max_context`, which `read_shape` adds, is beyond it.
     """
     trained: int = config["max_position_embeddings"]
-    is_short = rope_type(config) == "longrope" and _reach(config) == "short"
+    is_short = rope_type(config) == "longrope" and not _is_long(config)
     return min(trained, _original_length(config)) if is_short else trained
 
 
@@ -117,72 +120,42 @@ def _original_length(config: Config) -> int:
     return int(config.get(key) or _parameters(config).get(key) or config["max_position_embeddings"])
 
 
-def _reach(config: Config) -> str:
-    """Whether a longrope model is to read more than its original length: "long" or "short"."""
-    return "long" if (config.get("max_context") or 0) > _original_length(config) else "short"
+def _is_long(config: Config) -> bool:
+    """Whether a model is to read more than its original length."""
+    return (config.get("max_context") or 0) > _original_length(config)
 
 
-def _llama3(config: Config, theta: float, dim: int) -> dict[str, Any]:
-    """Llama 3.1 and later: frequencies by how many of their waves the original context has."""
-    rope = _parameters(config)
-    original = _original_length(config)
-    factor, low, high = (
-        float(rope[key]) for key in ("factor", "low_freq_factor", "high_freq_factor")
-    )
-    waves = (original * theta ** (-i / dim) / (2 * math.pi) for i in range(0, dim, 2))
-    divisors = tuple(_between(factor, (count - low) / (high - low)) for count in waves)
-    return {"rope_divisors": divisors}
+def _divided(config: Config, kind: str, theta: float, dim: int) -> dict[str, Any]:
+    """The fields of a type that divides each frequency of its own: `llama3`, `yarn` (arXiv
+    2309.00071) or `longrope` (arXiv 2402.13753).
 
+    Args:
+        kind: The type.
+        theta: The base of the frequencies that are divided.
+        dim: Numbers of a head that are rotated.
 
-def _yarn(config: Config, theta: float, dim: int) -> dict[str, Any]:
-    """YaRN (arXiv 2309.00071, section 3): divisors by part of the frequencies, and a factor of
-    queries and keys.
+    Raises:
+        UserError: `longrope` has not one factor for each frequency.
     """
-    rope = _parameters(config)
-    original = _original_length(config)
-    factor = float(rope["factor"])
-    turns = (rope.get("beta_fast") or 32, rope.get("beta_slow") or 1)
-    # the frequencies, as real indices, that turn this often within the original length
-    low, high = (
-        dim * math.log(original / (count * 2 * math.pi)) / (2 * math.log(theta)) for count in turns
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    rope = {
+        **_parameters(config),
+        "rope_theta": theta,
+        "partial_rotary_factor": 1.0,
+        "original_max_position_embeddings": _original_length(config),
+    }
+    sizes: Any = SimpleNamespace(
+        rope_parameters=rope,
+        standardize_rope_params=lambda: None,
+        head_dim=dim,
+        hidden_size=dim,
+        num_attention_heads=1,
+        max_position_embeddings=config["max_position_embeddings"],
     )
-    if rope.get("truncate", True):
-        low = math.floor(low)
-        high = math.ceil(high)
-    low = max(low, 0)
-    width = min(high, dim - 1) - low or 0.001
-    growth = 0.1 * math.log(max(factor, 1))
-    mscale = rope.get("mscale")
-    all_dim = rope.get("mscale_all_dim")
-    default = (1 + growth * mscale) / (1 + growth * all_dim) if mscale and all_dim else 1 + growth
-    divisors = tuple(_between(factor, 1 - (i - low) / width) for i in range(dim // 2))
-    return _divided(rope, divisors, default)
-
-
-def _longrope(config: Config, _: float, dim: int) -> dict[str, Any]:
-    """LongRoPE (arXiv 2402.13753): a divisor of each frequency, from one of two lists."""
-    rope = _parameters(config)
-    original = _original_length(config)
-    name = f"{_reach(config)}_factor"
-    divisors = tuple(map(float, rope[name]))
-    if len(divisors) != dim // 2:
-        raise UserError(
-            f"{name}: must have {dim // 2} numbers, one a rotary frequency, not {len(divisors)}"
-        )
-    factor = float(rope.get("factor") or config["max_position_embeddings"] / original)
-    default = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
-    return _divided(rope, divisors, default)
-
-
-def _divided(
-    rope: Mapping[str, Any], divisors: tuple[float, ...], default: float
-) -> dict[str, Any]:
-    """The fields of a type that divides frequencies; `default`: factor of queries and keys."""
-    factor = float(rope.get("attention_factor", default))
-    return {"rope_divisors": divisors, "rope_attention_factor": factor}
-
-
-def _between(factor: float, share: float) -> float:
-    """The divisor of a frequency: 1 at a share of 1 and above, `factor` at 0 and below."""
-    share = min(max(share, 0.0), 1.0)
-    return 1 / ((1 - share) / factor + share)
+    name = f"{'long' if _is_long(config) else 'short'}_factor"
+    if kind == "longrope" and len(rope[name]) != dim // 2:
+        raise UserError(f"{name}: must have {dim // 2} numbers, not {len(rope[name])}")
+    inverse, factor = ROPE_INIT_FUNCTIONS[kind](sizes, seq_len=config.get("max_context"))
+    plain = 1.0 / theta ** (torch.arange(0, dim, 2).float() / dim)
+    return {"rope_divisors": tuple((plain / inverse).tolist()), "rope_attention_factor": factor}

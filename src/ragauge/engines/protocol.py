@@ -1,5 +1,4 @@
-"""The interface of engines, in levels: of text, of spans, of servers; importing it imports no
-torch.
+"""The interface of engines, in levels: of text and of spans; importing it imports no torch.
 
 A method states the capabilities that it requires (`Method.required`), an engine those that it has
 (`capabilities`); `mismatch` compares them before anything runs.
@@ -18,14 +17,11 @@ from ragauge.engines.spans import Row, Span
 from ragauge.errors import UserError
 
 if TYPE_CHECKING:
-    from threading import Lock
-
     from torch import Tensor
 
     from ragauge.cost.shape import Shape
     from ragauge.cost.trace import Call, Trace
     from ragauge.engines.cache import KVCache
-    from ragauge.io.records import ServedResponse
 
 Observed = Literal["all", "last"]
 
@@ -37,7 +33,7 @@ class Capability(Enum):
     WEIGHTS = "weights"  # tokens and scores are a model's; an engine of shapes alone makes them up
     SPANS = "key-value caches"  # the span level
     FULL_ATTENTION = "layers that attend to the whole context"  # a model without sliding windows
-    SERVER = "a server"  # of several requests at a time: the level of `RemoteEngine`
+    SERVER = "a server"  # of several requests at a time: see `backends/openai.py`
 
 
 Capabilities = frozenset[Capability]
@@ -150,24 +146,6 @@ class Engine(Protocol):
 
     def note(self, call: Call) -> None:
         """Add a call that another model made (an encoder's) to the trace."""
-
-
-class RemoteEngine(Engine, Protocol):
-    """The level of engines with `Capability.SERVER`, which answers several requests at a time."""
-
-    exchange: ServedResponse | None  # while tracing: counts of all requests, times of the last
-    concurrency: int | None  # requests at a time; None: as the run says
-    nonce: Callable[[], str]  # what stands in front of a prompt
-
-    def for_thread(self, turn: Lock, concurrency: int) -> RemoteEngine:
-        """An engine for one of `concurrency` threads. The threads hold `turn` except while they
-        wait for the server.
-        """
-
-    def identity(self) -> dict[str, Any]:
-        """What tells the server from others: its `address` and, where it responds, its `stack` and
-        facts of the `model`.
-        """
 
 
 class SpanEngine(Engine, Protocol):

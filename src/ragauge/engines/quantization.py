@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ragauge.errors import UserError
+
 MAX_INT8 = 127  # -128 is not used, so that a vector and its negative round alike
 # a vector's largest magnitude is at least this, so that nothing is divided by zero
 MIN_MAGNITUDE = 1e-20
@@ -36,7 +38,10 @@ def quantize_groups(values: Tensor, dim: int, bits: int) -> tuple[Tensor, Tensor
         bits: 8 or 4.
 
     Returns: q as bytes (head, token, dim), of 4 bits two in each; s and z in float16, a group.
+    Raises UserError: 4 bits, and heads of an odd dimension.
     """
+    if bits == 4 and values.shape[-1] % 2:
+        raise UserError(f"kv: int4_stored: heads have an odd dimension, {values.shape[-1]}")
     groups = _grouped(values.float(), dim)
     low, high = groups.aminmax(dim=dim + 1, keepdim=True)
     levels = 2**bits - 1

@@ -34,6 +34,24 @@ def read_jsonl(path: Path, **options: Any) -> Iterator[tuple[int, dict[str, Any]
             yield number, json_object(line, f"{path}:{number}", **options)
 
 
+def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the JSON objects of a file of JSON lines, or of one array, each with its place:
+    "file:line" or "file: records[3]". Raises UserError as `read_lines`.
+    """
+    lines = read_lines(path)
+    is_first = True
+    for number, line in lines:
+        if is_first and line.lstrip().startswith(b"["):
+            array = b"".join([line, *(further for _, further in lines)])
+            whole = json_object(b'{"records": %b}' % array, str(path))
+            for record, place in objects(whole, "records", str(path)):
+                yield place, record
+        elif line.strip():
+            is_first = False
+            place = f"{path}:{number}"
+            yield place, json_object(line, place)
+
+
 def read_lines(path: Path, max_bytes: int = -1) -> Iterator[tuple[int, bytes]]:
     """Yield the lines of a file, plain or gzipped, with their numbers (from 1) and their final
     0x0A. Lines end at the byte 0x0A alone: U+2028 and its like are legal inside a JSON string.

@@ -77,7 +77,7 @@ class RecordWriter:
 
     def __enter__(self) -> Self:
         """Lock the file and read the records that exist. Raises UserError: another process writes
-        it, it holds records of another run or version, or it cannot be written.
+        it, it holds records of another run, or it cannot be written.
         """
         with os_errors_as_user_errors(self.out), ExitStack() as resources:
             resources.enter_context(locked(self.out, wait=False))
@@ -183,7 +183,6 @@ class RecordWriter:
         if not self.out.exists():
             return {}
         meta = records.read_meta(self.out)
-        records.check_version(self.out, meta or {})
         difference = records.fingerprint_difference(
             (meta or {}).get("fingerprint") or {}, self._fingerprint
         )
@@ -218,7 +217,6 @@ class RecordWriter:
         header: dict[str, Any] = {}
         with suppress(IndexError, ValueError, RecursionError):
             header = _as_dict(json.loads(lines[0]))
-        records.check_version(self.partial, header)
         difference = records.fingerprint_difference(
             _as_dict(header.get("fingerprint")), self._fingerprint
         )

@@ -161,7 +161,6 @@ class _Provenance(BaseModel, strict=True):
 class _Meta(BaseModel, strict=True):
     """The keys of a `.meta.json` that readers rely on, as far as they are there."""
 
-    version: int | None = None
     fingerprint: dict[str, Any] | None = None
     sha256: str | None = None  # of the file of records
     provenance: _Provenance | None = None
@@ -188,11 +187,10 @@ def read_kind(path: Path, kind: type[RecordKind]) -> list[RecordKind]:
 
 def open_finished(path: Path, kind: type[RecordKind]) -> list[tuple[bytes, RecordKind]]:
     """Return the lines of a finished file with their records; every reader of one comes here.
-    Raises UserError: no such file, another version, a line that is no record, a key that stands
+    Raises UserError: no such file, a line that is no record, a key that stands
     twice; ChangedRecordsError: not as it was finished.
     """
     meta = read_meta(path) or {}
-    check_version(path, meta)
     check_unchanged(path, meta)
     with os_errors_as_user_errors(path):
         return list(parse_lines(path.read_bytes().split(b"\n"), path, 1, kind))
@@ -257,23 +255,6 @@ def recorded_dtype(out: Path) -> str | None:
     # of answers, of pipelines
     dtype = engine.get("dtype") if isinstance(engine, dict) else fingerprint.get("dtype")
     return dtype if isinstance(dtype, str) else None
-
-
-def version_problem(meta: Mapping[str, Any]) -> str:
-    """Say why records with these metadata cannot be read by this version; empty if they can."""
-    version = meta.get("version", VERSION)
-    return (
-        ""
-        if version == VERSION
-        else f"records of version {version}; this ragauge reads version {VERSION}"
-    )
-
-
-def check_version(path: Path, meta: Mapping[str, Any]) -> None:
-    """Raise UserError if the metadata are of another version."""
-    problem = version_problem(meta)
-    if problem:
-        raise UserError(f"{path}: {problem}")
 
 
 def parse_lines(

@@ -135,10 +135,6 @@ class Method:
             trace=trace,
         )
 
-    def __repr__(self) -> str:
-        options = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
-        return f"<Method {self.name}: {options}>" if options else f"<Method {self.name}>"
-
 
 def method(name: str, **options: Any) -> Method:
     """Make a method by its name, with its options.

@@ -20,7 +20,7 @@ from ragauge.measure import inputs
 from ragauge.measure.engines import Engines, shape_of
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Model:
     """A loaded model; `load_model` makes it."""
 
@@ -45,14 +45,6 @@ class Model:
         model).
         """
         return shape_of(self.specification)
-
-    def __repr__(self) -> str:
-        where = (
-            "behind its server"
-            if self.settings.served
-            else f"{self.settings.precision} on {self.settings.device}"
-        )
-        return f"<Model {self.name}: {where}>"
 
 
 @explain_missing_extra()

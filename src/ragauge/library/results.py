@@ -89,14 +89,14 @@ class Results:
         if base is not None and base not in names:
             raise unknown("variant", base, names, "compare")
         pairs = list[tuple[Variant, Variant]]()
-        for variants in (self._runs.of(*group) for group in self._runs.groups()):
+        for variants in (group.variants for group in self._runs.groups()):
             bases = [variant for variant in variants if variant.name == base]
             with_base = [(one, other) for other in bases for one in variants if one is not other]
             pairs += combinations(variants, 2) if base is None else with_base
         rows = []
         for a, b in pairs:
-            test = difference(self._runs, a, b, metric)
-            compared = metric or self._runs.metrics(a.dataset)[0]
+            test = difference(a, b, metric)
+            compared = metric or a.primary_metric
             labels = {
                 "dataset": a.dataset,
                 "model": a.model,
@@ -127,9 +127,7 @@ class Results:
         return str(self.summary().to_html(index=False, float_format="{:.4g}".format, na_rep=""))
 
     def _rows(self, variant: Variant) -> Iterator[dict[str, Any]]:
-        metrics = {
-            name: scored(self._runs, variant, name) for name in self._runs.metrics(variant.dataset)
-        }
+        metrics = {name: scored(variant, name) for name in self._runs.metrics(variant.dataset)}
         cycles = costs(variant, online_cycles)
         for key, record in variant.records.items():
             yield {
@@ -145,15 +143,15 @@ class Results:
             }
 
     def _summary(self, variant: Variant) -> dict[str, Any]:
-        score = quality(self._runs, variant)
-        cost = standard(self._runs, variant)
+        score = quality(variant)
+        cost = standard(variant)
         cycles = list(costs(variant, online_cycles).values())
         seconds = variant.values("online_s")
         return {
             **_names(variant),
             "questions": len(variant.records),
             "failed": len(variant.failed),
-            "metric": self._runs.metrics(variant.dataset)[0],
+            "metric": variant.primary_metric,
             "quality": score.value,
             "low": score.low,
             "high": score.high,

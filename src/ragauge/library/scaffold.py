@@ -38,7 +38,7 @@ def write(kind: str, name: str, folder: Path, *, kv: bool = False) -> list[Path]
     for each in MODULES[kind]:
         if name in registry.names(each):
             raise UserError(
-                f"NAME: {each} {name!r} is in {registry.origins(each, name)[0]} already; choose another"
+                f"NAME: {each} {name!r} is in {registry.origin(each, name)} already; choose another"
             )
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise UserError(f"{folder}: exists already; name another folder with --out")

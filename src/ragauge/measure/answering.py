@@ -7,13 +7,13 @@ from typing import Any, cast
 from ragauge.assets.control_tokens import plain_reader
 from ragauge.cost.trace import Trace, elapsed, online, seconds
 from ragauge.datasets.base.dataset import Example
+from ragauge.engines.backends.openai import ServedEngine
 from ragauge.engines.memory import MEMORY_ERRORS, unified_memory_errors
 from ragauge.engines.protocol import (
     Capability,
     Engine,
     EngineLostError,
     Limits,
-    RemoteEngine,
     SpanEngine,
 )
 from ragauge.errors import UserError, panics_as_user_errors
@@ -94,7 +94,7 @@ def ask(
 
 def _served(engine: Engine) -> ServedResponse | None:
     """Return a server's report of the last request; None if it did not respond, or there is none."""
-    return cast(RemoteEngine, engine).exchange if Capability.SERVER in engine.capabilities else None
+    return cast(ServedEngine, engine).exchange if Capability.SERVER in engine.capabilities else None
 
 
 def question_fields(example: Example) -> dict[str, Any]:

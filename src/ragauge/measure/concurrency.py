@@ -7,10 +7,11 @@ from functools import partial
 from typing import Literal, cast
 
 from ragauge.datasets.base.dataset import Example
+from ragauge.engines.backends.openai import ServedEngine
 from ragauge.engines.batching import BatchScheduler, max_batch_size
 from ragauge.engines.lm import LM
 from ragauge.engines.memory import MEMORY_ERRORS
-from ragauge.engines.protocol import Capability, Engine, EngineLostError, RemoteEngine
+from ragauge.engines.protocol import Capability, Engine, EngineLostError
 from ragauge.errors import UserError
 from ragauge.io.records import Record
 from ragauge.io.specifications import AnswerSpecification
@@ -38,7 +39,7 @@ def answers(
     """
     if Capability.SERVER in engine.capabilities:
         yield from _answers_of_server(
-            cast(RemoteEngine, engine), method, examples, specification, batch
+            cast(ServedEngine, engine), method, examples, specification, batch
         )
         return
     size = largest_batch(engine, examples, specification) if batch == "auto" else batch
@@ -68,7 +69,7 @@ def answers(
 
 
 def _answers_of_server(
-    engine: RemoteEngine,
+    engine: ServedEngine,
     method: Method,
     examples: Sequence[Example],
     specification: AnswerSpecification,

@@ -15,9 +15,10 @@ from ragauge.config.model import Served
 from ragauge.cost.machine import cpu_model
 from ragauge.cost.shape import Shape
 from ragauge.engines import backend
+from ragauge.engines.backends.openai import ServedEngine
 from ragauge.engines.checkpoint import read_shape
 from ragauge.engines.kernels import choice
-from ragauge.engines.protocol import Capability, Engine, RemoteEngine
+from ragauge.engines.protocol import Capability, Engine
 from ragauge.engines.recorded import RecordedEngine
 from ragauge.engines.store import DocumentStore
 from ragauge.errors import UserError
@@ -68,7 +69,7 @@ class Engines:
         engine = self.pair(specification)
         served = specification.engine.served
         if served and served.own_cache:
-            cast(RemoteEngine, engine).nonce = partial(str, f"[{specification.digest[:8]}]\n")
+            cast(ServedEngine, engine).nonce = partial(str, f"[{specification.digest[:8]}]\n")
         reason = method.refusal(engine)
         if reason:
             raise UserError(f"{specification.method} on {specification.model}: {reason}")

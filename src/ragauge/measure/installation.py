@@ -1,10 +1,10 @@
 """Report the capabilities of this machine and installation, and how to add missing ones."""
 
-import os
 import platform
+import re
 import shutil
 from collections.abc import Iterator
-from importlib import metadata, util
+from importlib import util
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,7 +45,6 @@ def findings(measure: bool = False) -> Iterator[HealthCheck]:
         compiler(),
         *torch_and_gpu(),
         *extras(),
-        *onnx_runtime(),
         store(),
     )
     yield from speed(measure)
@@ -57,9 +56,7 @@ def processor() -> HealthCheck:
         ", ".join(sorted(flags & (FLAGS | BFLOAT16 | VECTORS))) or "no known vector instructions"
     )
     # A container or a job of a cluster may run on some of the cores only.
-    usable = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
+    usable = len(psutil.Process().cpu_affinity() or ()) if psutil.LINUX else psutil.cpu_count()
     cores = f"{psutil.cpu_count(logical=False) or '?'} cores, {psutil.cpu_count()} threads, {usable} usable"
     todo = (
         ""
@@ -72,12 +69,12 @@ def processor() -> HealthCheck:
 
 def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> set[str]:
     """Return the instruction sets that the kernel reports; none where it reports none."""
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.is_file() else []
-    return set(
-        next(
-            (line.partition(":")[2] for line in lines if line.startswith(("flags", "Features"))), ""
-        ).split()
-    )
+    text = cpuinfo.read_text() if cpuinfo.is_file() else ""
+    return {
+        flag
+        for flags in re.findall(r"^(?:flags|Features)\s*:(.*)", text, re.M)
+        for flag in flags.split()
+    }
 
 
 def memory() -> HealthCheck:
@@ -134,17 +131,6 @@ def extras() -> Iterator[HealthCheck]:
             state,
             f"where it is needed: pip install 'ragauge[{extra}]'" if missing else "",
         )
-
-
-def onnx_runtime() -> Iterator[HealthCheck]:
-    builds = [
-        name
-        for name in ("onnxruntime", "onnxruntime-gpu")
-        if any(metadata.distributions(name=name))
-    ]
-    todo = f"they overwrite each other's files; pip uninstall {' '.join(builds)}, then install one of them"
-    if builds:
-        yield HealthCheck("onnxruntime", " and ".join(builds), todo if len(builds) > 1 else "")
 
 
 def store() -> HealthCheck:

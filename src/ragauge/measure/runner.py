@@ -11,7 +11,8 @@ from typing import Any, cast
 from ragauge.config.code import answer_code
 from ragauge.cost.machine import processor, provenance
 from ragauge.datasets.base.dataset import Example
-from ragauge.engines.protocol import Engine, EngineLostError, RemoteEngine
+from ragauge.engines.backends.openai import ServedEngine
+from ragauge.engines.protocol import Engine, EngineLostError
 from ragauge.errors import UserError
 from ragauge.io.progress import bar
 from ragauge.io.record_writer import MAX_CRASHES, RecordWriter, crash_reason
@@ -56,7 +57,7 @@ def run(job: Job, loaded: Engines, *, overwrite: bool = False, retry_failed: boo
     keys = [e.key for e in job.examples]
     settings = fingerprint(job)
     if specification.engine.served:
-        server = cast(RemoteEngine, loaded.of(specification)).identity()
+        server = cast(ServedEngine, loaded.of(specification)).identity()
         # what a server that does not respond says is as records have it
         recorded = recorded_fingerprint(out).get("server")
         is_silent = "model" not in server and isinstance(recorded, dict)

@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import cycle, islice
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 
 from ragauge.config.experiment import Config
 from ragauge.config.model import ModelEntry
 from ragauge.config.plan.part import RunPaths
-from ragauge.config.protocols import LoadSettings
+from ragauge.config.protocols import LoadSettings, TimedSettings
 from ragauge.cost import shapes
 from ragauge.cost import tokens as lengths
-from ragauge.cost.machine import MAX_LOAD, Load, competing_load
+from ragauge.cost.machine import MAX_LOAD, Load, competing_load, provenance
 from ragauge.cost.shape import Shape
 from ragauge.datasets.base.dataset import TraceEntry
 from ragauge.engines.checkpoint import read_shape
@@ -36,7 +36,7 @@ from ragauge.methods.base.making import make
 from ragauge.methods.base.method import Answer, Method
 from ragauge.methods.prompts import Prompt, corpus_spacing
 from ragauge.methods.prompts.templates import set_template_arguments
-from ragauge.results.times import Watched
+from ragauge.results.times import ProtocolFacts, Watched
 
 ATTEMPTS = 2  # of what is watched as one, such as a level of load
 Worked = TypeVar("Worked")
@@ -52,20 +52,27 @@ class Bench:
     batch: Sequence[Prompt] = ()  # those for which evidence is searched side by side
     trace: Sequence[TraceEntry] = ()  # of the prompts, where they are replayed
 
-    def protocol(self, seed: int) -> JsonObject:
-        """The part of a result's protocol that every kind of measurement states."""
-        return {
+    def result(
+        self, settings: TimedSettings, seed: int, unsupported: Mapping[str, str], **more: Any
+    ) -> JsonObject:
+        """The part of a result that every kind of measurement has; `more`: of its protocol."""
+        protocol = {
+            **settings.model_dump(exclude={"methods", "models"}),
             "dataset": self.dataset,
             "seed": seed,
             "threads": torch.get_num_threads(),
             **asdict(self.lm.precision),
             "device": self.lm.device.type,
+            "tokens": self.prompts[0].token_counts(),
+            "prompts": len(self.prompts),
+            "allowed_load": MAX_LOAD,
+            **more,
         }
-
-    @property
-    def prompt_sizes(self) -> JsonObject:
-        """The number of prompts, and the token counts of the first one."""
-        return {"tokens": self.prompts[0].token_counts(), "prompts": len(self.prompts)}
+        return {
+            "provenance": provenance(),
+            "protocol": ProtocolFacts(**protocol),
+            "unsupported": unsupported,
+        }
 
 
 def supported(

@@ -134,7 +134,18 @@ def run(
         is_published = settings.task == "perplexity" and settings.scoring == "published"
         read = texts(database, settings.tokens, settings.limit, evaluation, published=is_published)
         about = {"provenance": provenance(), "database": database.counts}
-        load = cache(partial(_load, first, checkpoint, database, searched, opened))
+
+        @cache
+        def load() -> dict[str, Any]:
+            """Load the decoder, and connect the searcher: what the pipelines share."""
+            lm = first.mode.load(checkpoint)
+            database.check_tokenizer(lm.tokenizer, first.source)
+            if searched is None:
+                return {"lm": lm, "passages": database}
+            searcher = searched.connect(database, opened)
+            network_s = searcher.round_trip_s()
+            return {"lm": lm, "passages": database, "searcher": searcher, "network_s": network_s}
+
         runs = []
         for out, specification in specifications.items():
             code = digest("ragauge.pipelines.pipeline", *specification.component_modules)
@@ -166,23 +177,6 @@ def _checkpoint(
         vocabulary=database.vocabulary,
         tokenizer=database.tokenizer,
     )
-
-
-def _load(
-    specification: PipelineSpecification,
-    checkpoint: Checkpoint,
-    database: Database,
-    servers: Servers | None,
-    opened: ExitStack,
-) -> dict[str, Any]:
-    """Load the decoder, and connect the searcher of the servers: the fields of a pipeline."""
-    lm = specification.mode.load(checkpoint)
-    database.check_tokenizer(lm.tokenizer, specification.source)
-    shared = {"lm": lm, "passages": database}
-    if servers is None:
-        return shared
-    searcher = servers.connect(database, opened)
-    return shared | {"searcher": searcher, "network_s": searcher.round_trip_s()}
 
 
 def _pipeline(

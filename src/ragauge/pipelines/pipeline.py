@@ -53,7 +53,7 @@ class Pipeline:
         Raises:
             UserError: the retriever failed.
         """
-        base: dict[str, Any] = {"key": text.key, "document": text.document, "tokens": len(text.ids)}
+        base = _sequence_facts(text)
         try:
             with unified_memory_errors():
                 if self.settings.task == "perplexity":
@@ -204,11 +204,7 @@ def run(
         for text in bar(label, "sequence", len(texts), len(texts) - len(todo), iterable=todo):
             crashes = writer.crashes.get(text.key, 0)
             if crashes >= MAX_CRASHES:
-                facts: dict[str, Any] = {
-                    "key": text.key,
-                    "document": text.document,
-                    "tokens": len(text.ids),
-                }
+                facts = _sequence_facts(text)
                 writer.append(
                     SequenceRecord(**facts, status="failed", reason=crash_reason(crashes))
                 )
@@ -225,10 +221,14 @@ def run(
         writer.finish({**(about or {}), "specification": specification.model_dump(), **measured})
 
 
+def _sequence_facts(text: EvaluationStretch) -> dict[str, Any]:
+    return {"key": text.key, "document": text.document, "tokens": len(text.ids)}
+
+
 def _retrieved(source: NeighbourSource, trace: Trace) -> dict[str, Any]:
     """Return a sequence's calls, the chunks that each search found, and the lists that it scanned."""
     return {
         "trace": [call.to_json() for call in trace],
-        "neighbours": [[int(i) for i in neighbours.ids] for neighbours in source.results],
+        "neighbours": [neighbours.ids for neighbours in source.results],
         "nprobe": [int(neighbours.nprobe) for neighbours in source.results],
     }

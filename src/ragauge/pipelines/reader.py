@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from threading import Lock
 from typing import Any, Generic, Protocol, TypeVar
 
 from torch import Tensor
@@ -124,8 +123,8 @@ class StateCache(Generic[NeighbourState]):
 
     def __init__(self, size: int = CACHED_NEIGHBOURS) -> None:
         self._size = size
+        # replaced, never changed: two threads may read neighbours, at the first window
         self._states = dict[Hashable, NeighbourState]()
-        self._lock = Lock()  # two threads may read neighbours, at the first window
 
     def get(
         self, keys: Sequence[Hashable], read: Callable[[Sequence[int]], Sequence[NeighbourState]]
@@ -133,19 +132,14 @@ class StateCache(Generic[NeighbourState]):
         """Return the states of keys, in order; `read` makes those that are missing, given their
         places among the keys.
         """
-        with self._lock:
-            states = {key: self._states[key] for key in keys if key in self._states}
-        missing = {
-            key: number for number, key in reversed(list(enumerate(keys))) if key not in states
-        }
-        if numbers := sorted(missing.values()):
-            states |= dict(zip((keys[number] for number in numbers), read(numbers), strict=True))
-        with self._lock:
-            for key in keys:
-                self._states.pop(key, None)
-                self._states[key] = states[key]  # the latest used is the last
-            while len(self._states) > max(self._size, len(keys)):
-                del self._states[next(iter(self._states))]
+        known = self._states
+        missing = [n for n, key in enumerate(keys) if key not in known and key not in keys[:n]]
+        made = dict(zip((keys[n] for n in missing), read(missing) if missing else (), strict=True))
+        every = known | made
+        states = {key: every.pop(key) for key in dict.fromkeys(keys)}
+        # the latest used are the last
+        latest = [*every.items(), *states.items()][-max(self._size, len(states)) :]
+        self._states = dict(latest)
         return [states[key] for key in keys]
 
 

@@ -78,19 +78,13 @@ class RetrievalOptions:
         neighbour has any.
         """
         allowed = [
-            place
-            for place, (chunk, document) in enumerate(
-                zip(neighbours.ids, neighbours.documents, strict=True)
-            )
-            if chunk >= 0
-            and int(document) not in self.excluded_documents
-            and int(chunk) not in self.excluded_chunks
+            neighbour
+            for neighbour in neighbours.rows
+            if neighbour.document not in self.excluded_documents
+            and neighbour.id not in self.excluded_chunks
         ]
-        texts = []
-        for place in allowed[: self.k]:  # a chunk and the text after it in its document
-            chunk = neighbours.tokens[place, : neighbours.lengths[place]]
-            after = neighbours.continuations[place, : neighbours.continuation_lengths[place]]
-            texts.append([int(token) for token in (*chunk, *after)][part])
+        # a chunk and the text after it in its document
+        texts = [(one.tokens + one.continuation)[part] for one in allowed[: self.k]]
         return [tokens for tokens in texts if tokens]
 
 

@@ -56,6 +56,7 @@ class Measure:
 
 Keys = Mapping[str, Any]  # of a row: its columns that are no numbers
 Measures = dict[str, Measure]  # by quantity
+Line: TypeAlias = Mapping[Any, Any]  # of a table
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,9 @@ class Cell:
         if value is None or not self.published or self.measure.source is CellSource.LATENCY:
             return None
         return value / self.published
+
+
+Cells: TypeAlias = Iterable[Cell]
 
 
 def row_cells(keys: Keys, measures: Mapping[str, Measure], *paper: str | None) -> list[Cell]:
@@ -120,24 +124,26 @@ def merge(
     numbers come model by model, or as they are published where the paper's table has several data
     sets.
     """
-    printed = {_identity(cell, on): cell.published for cell in published}
-    predictions = {_identity(cell, on): cell.measure for cell in predicted}
+
+    def identity(cell: Cell) -> tuple[Any, ...]:
+        row = (cell.keys.get(key, "") for key in on)
+        return cell.paper_model, cell.paper_dataset, cell.quantity, *row
+
+    printed = {identity(cell): cell.published for cell in published}
+    predictions = {identity(cell): cell.measure for cell in predicted}
     compared = [
-        replace(c, published=printed.get(_identity(c, on))) if c.paper_model else c
-        for c in measured
+        replace(c, published=printed.get(identity(c))) if c.paper_model else c for c in measured
     ]
-    used = {_identity(cell, on) for cell in measured if cell.paper_model}
+    used = {identity(cell) for cell in measured if cell.paper_model}
     models = {cell.paper_model for cell in measured}
     rest = []
-    for cell in (cell for cell in published if _identity(cell, on) not in used):
+    for cell in (cell for cell in published if identity(cell) not in used):
         note = NOT_RUN_HERE if cell.paper_model in models else OTHER_MODEL
         rest.append(replace(cell, measure=replace(cell.measure, note=note)))
-    rest += [cell for cell in predicted if _identity(cell, on) not in used | printed.keys()]
+    rest += [cell for cell in predicted if identity(cell) not in used | printed.keys()]
     order = list(dict.fromkeys(cell.paper_model for cell in (*published, *predicted)))
-    merged = compared + sorted(
-        rest, key=lambda cell: 0 if cell.paper_dataset else order.index(cell.paper_model)
-    )
-    return [_stand_in(cell, predictions.get(_identity(cell, on)), models) for cell in merged]
+    rest.sort(key=lambda cell: 0 if cell.paper_dataset else order.index(cell.paper_model))
+    return [_stand_in(cell, predictions.get(identity(cell)), models) for cell in compared + rest]
 
 
 def mean(
@@ -189,15 +195,6 @@ def join(*notes: str) -> str:
 
 def noted(measure: Measure, *notes: str) -> Measure:
     return replace(measure, note=join(measure.note, *notes))
-
-
-def _identity(cell: Cell, on: Sequence[str]) -> tuple[Any, ...]:
-    return (
-        cell.paper_model,
-        cell.paper_dataset,
-        cell.quantity,
-        *(cell.keys.get(k, "") for k in on),
-    )
 
 
 def _stand_in(cell: Cell, prediction: Measure | None, models: set[str | None]) -> Cell:

@@ -14,7 +14,9 @@ from ragauge.cost.trace import Call
 from ragauge.errors import UserError
 from ragauge.io.jsonl import JsonObject
 from ragauge.io.records import SequenceRecord, read_kind
-from ragauge.results.stats import mean_interval, paired_test, pooled
+from ragauge.results.pipelines import mean_nll
+from ragauge.results.sequences import shared_nll
+from ragauge.results.stats import mean_interval, paired_test
 
 
 def summary(path: Path) -> JsonObject:
@@ -22,14 +24,14 @@ def summary(path: Path) -> JsonObject:
     succeeded.
     """
     records = _records(path)
-    scored = [record for record in records if record.nll is not None]
+    scored = mean_nll(records)
     if not scored:
         return _latency(records)
-    nll = pooled([record.nll or 0.0 for record in scored], [record.scored for record in scored])
+    [nll] = shared_nll(scored)
     low, high = (None if end is None else math.exp(end) for end in mean_interval(nll))
     mean = sum(nll) / len(nll)
     perplexity = {"perplexity": math.exp(mean), "low": low, "high": high, "nll": mean}
-    return {**perplexity, "sequences": len(nll), "scored": sum(record.scored for record in scored)}
+    return {**perplexity, "sequences": len(nll), "scored": sum(tokens for *_, tokens in scored)}
 
 
 def _latency(generated: Sequence[SequenceRecord]) -> JsonObject:
@@ -53,24 +55,15 @@ def difference(path: Path, base: Path) -> JsonObject:
     """Paired difference of mean negative log-likelihood, `path` minus `base`, in nats a token, of
     shared sequences.
     """
-    first, second = (
-        {
-            (record.key, record.scored): record.nll
-            for record in _records(each)
-            if record.nll is not None
-        }
-        for each in (path, base)
-    )
+    first, second = (mean_nll(_records(each)) for each in (path, base))
     for each, nll in ((path, first), (base, second)):
         if not nll:
             raise UserError(
                 f"{each}: holds generated text and no likelihoods; run it with --task perplexity"
             )
-    shared = [key for key in first if key in second]
-    if not shared:
+    a, b = shared_nll(first, second)
+    if not a:
         raise UserError(f"{path} and {base}: no sequence was scored in both")
-    tokens = [scored for _, scored in shared]
-    a, b = (pooled([nll[key] for key in shared], tokens) for nll in (first, second))
     return paired_test(a, b)
 
 

@@ -9,7 +9,7 @@ from ragauge.cost import cycles
 from ragauge.cost.roofline import model_bytes
 from ragauge.cost.trace import Trace
 from ragauge.results.cells import Measure, mean, with_interval_note
-from ragauge.results.runs import Runs, Variant
+from ragauge.results.runs import Variant
 from ragauge.results.stats import mean_ratio_interval
 
 CyclesFold = Callable[[Variant, str], float]  # compute cycles of one question
@@ -58,9 +58,9 @@ def weight_bytes(variant: Variant) -> int | None:
     return model_bytes(variant.shape, precision)
 
 
-def cost(runs: Runs, variant: Variant, fold: CyclesFold = paper_cycles) -> Measure:
+def cost(variant: Variant, fold: CyclesFold = paper_cycles) -> Measure:
     """Mean compute cycles of a question under a fold of its trace."""
-    return mean(list(costs(variant, fold).values()), runs.seed, nothing=_no_cost(variant))
+    return mean(list(costs(variant, fold).values()), variant.runs.seed, nothing=_no_cost(variant))
 
 
 def costs(variant: Variant, fold: CyclesFold = paper_cycles) -> dict[str, float]:
@@ -69,8 +69,6 @@ def costs(variant: Variant, fold: CyclesFold = paper_cycles) -> dict[str, float]
 
 
 def speedup(
-    runs: Runs,
-    naive: Variant | None,
     variant: Variant,
     fold: CyclesFold = paper_cycles,
     naive_fold: CyclesFold = paper_cycles,
@@ -78,6 +76,7 @@ def speedup(
     """Naive compute cycles over the variant's: the ratio of their means over the questions that
     both answered.
     """
+    naive = variant.group.naive
     if naive is None:
         return Measure(reason="no naive run to compare with")
     slow = costs(naive, naive_fold)
@@ -87,7 +86,7 @@ def speedup(
         return Measure(reason=_no_cost(variant) if not fast else "no question in common with naive")
     a = [slow[k] for k in shared]
     b = [fast[k] for k in shared]
-    low, high = mean_ratio_interval(a, b, runs.seed)
+    low, high = mean_ratio_interval(a, b, variant.runs.seed)
     return with_interval_note(Measure(sum(a) / sum(b), low, high, len(shared)))
 
 

@@ -3,16 +3,15 @@ compare records with.
 """
 
 import json
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from ragauge.datasets.base.dataset import Document, Example
 from ragauge.datasets.base.examples import read_examples
 from ragauge.errors import UserError
 from ragauge.io.jsonl import JsonObject, read_jsonl
 from ragauge.methods.evidence.human_judgements import HumanJudgement, read_human_judgements
+from ragauge.results.cells import Keys
 from ragauge.results.runs import Runs, Variant
 
 OF_ANSWERS = ("correct", "incorrect")  # labels of a judge of answers; others are of evidence
@@ -45,15 +44,14 @@ def training_spans(runs: Runs, training: str) -> list[tuple[int, str, str]] | No
     ]
 
 
-def judgements(
-    runs: Runs, variant: Variant, aspect: str | None = None
-) -> dict[str, Mapping[str, Any]]:
+def judgements(variant: Variant, aspect: str | None = None) -> dict[str, Keys]:
     """The judgements of a variant's evidence or answers by question, the last of each, of an aspect
     (`faithfulness`) or none. Truncated lines, which a kill may leave, are skipped; UserError if a
     line is JSON but not a judgement.
     """
-    path = runs.folder / "judgements" / variant.dataset / variant.model / f"{variant.name}.jsonl"
-    by_key: dict[str, Mapping[str, Any]] = {}
+    folder = variant.runs.folder
+    path = folder / "judgements" / variant.dataset / variant.model / f"{variant.name}.jsonl"
+    by_key: dict[str, Keys] = {}
     for line in path.read_bytes().split(b"\n") if path.is_file() else ():
         try:
             judgement = json.loads(line)
@@ -66,11 +64,11 @@ def judgements(
     return by_key
 
 
-def human_judgements(runs: Runs, variant: Variant) -> dict[str, list[HumanJudgement]]:
+def human_judgements(variant: Variant) -> dict[str, list[HumanJudgement]]:
     """People's judgements of a variant's evidence, by the questions that it answered; empty if
     there are none.
     """
-    path = runs.config.human_judgements
+    path = variant.runs.config.human_judgements
     by_key: dict[str, list[HumanJudgement]] = {}
     for one in read_human_judgements(Path(path)).values() if path else ():
         if (one.dataset, one.model, one.variant) == (variant.dataset, variant.model, variant.name):
@@ -78,29 +76,32 @@ def human_judgements(runs: Runs, variant: Variant) -> dict[str, list[HumanJudgem
     return {key: judged for key, judged in by_key.items() if key in variant.answered}
 
 
-def compared_fields(runs: Runs, variant: Variant, metric: str) -> dict[str, JsonObject]:
+def compared_fields(variant: Variant, metric: str) -> dict[str, JsonObject]:
     """The fields of a variant's records by question, with what a metric compares them with, where
     it is known.
     """
+    values: Keys
     if metric == "agreement":
-        return _with(variant, "full_prompt", _full_prompt_answers(runs, variant))
-    if metric == "groundedness":
-        return _with(variant, "passages", _selected_texts(runs, variant))
-    if metric == "judged_correct":
-        return _with(variant, "judged", _labels(runs, variant))
-    return variant.fields
+        field, values = "full_prompt", _full_prompt_answers(variant)
+    elif metric == "groundedness":
+        field, values = "passages", _selected_texts(variant)
+    elif metric == "judged_correct":
+        field, values = "judged", _labels(variant)
+    else:
+        return variant.fields
+    return {key: {**fields, field: values.get(key)} for key, fields in variant.fields.items()}
 
 
-def _full_prompt_answers(runs: Runs, variant: Variant) -> dict[str, str]:
+def _full_prompt_answers(variant: Variant) -> dict[str, str]:
     """The answers from all documents in one prompt."""
-    plain = [v for v in runs.of(variant.dataset, variant.model) if v.method == "naive"]
-    records = plain[0].answered if plain else {}
+    plain = variant.group.naive
+    records = plain.answered if plain else {}
     return {key: record.prediction for key, record in records.items()}
 
 
-def _selected_texts(runs: Runs, variant: Variant) -> dict[str, list[str]]:
+def _selected_texts(variant: Variant) -> dict[str, list[str]]:
     """The texts of the documents that each answer was generated from."""
-    texts = documents(runs, variant.dataset)
+    texts = documents(variant.runs, variant.dataset)
     return {
         key: [texts[key][i].text for i in record.kept if i < len(texts[key])]
         for key, record in variant.records.items()
@@ -108,14 +109,10 @@ def _selected_texts(runs: Runs, variant: Variant) -> dict[str, list[str]]:
     }
 
 
-def _labels(runs: Runs, variant: Variant) -> dict[str, str]:
+def _labels(variant: Variant) -> dict[str, str]:
     """The judge's label of each answer; a failed question, which the judge skips, is incorrect."""
-    judged = {key: line.get("label") for key, line in judgements(runs, variant).items()}
+    judged = {key: line.get("label") for key, line in judgements(variant).items()}
     labels = {key: label for key, label in judged.items() if label in OF_ANSWERS}
     if labels:  # not of evidence
         labels |= dict.fromkeys(judged.keys() & variant.failed.keys(), "incorrect")
     return labels
-
-
-def _with(variant: Variant, field: str, values: Mapping[str, Any]) -> dict[str, JsonObject]:
-    return {key: {**fields, field: values.get(key)} for key, fields in variant.fields.items()}

@@ -10,7 +10,7 @@ from ragauge.metrics import base as metrics
 from ragauge.results import materials
 from ragauge.results.cells import Measure, Measures, Table, mean, paired
 from ragauge.results.costs import cost, critical_path_cycles, speedup
-from ragauge.results.runs import Runs, Variant
+from ragauge.results.runs import Group, Runs, Variant
 from ragauge.results.stats import Limits
 
 FLOOR = 0.1  # quality below which a reader is at the floor: differences tell nothing
@@ -27,22 +27,22 @@ NAMES = {  # of metrics, where theirs is not their own with spaces
 }
 
 
-def metric_name(runs: Runs, dataset: str) -> str:
+def metric_name(group: Group) -> str:
     """The name of a data set's primary metric, for readers."""
-    metric = runs.metrics(dataset)[0]
+    metric = group.runs.metrics(group.dataset)[0]
     return NAMES.get(metric, metric.replace("_", " "))
 
 
-def metric_limits(runs: Runs, dataset: str) -> Limits | None:
-    """The least and the greatest score of a data set's primary metric; None if it has none."""
-    return metrics.limits(runs.metrics(dataset)[0])
+def metric_limits(variant: Variant) -> Limits | None:
+    """The least and the greatest score of the primary metric; None if it has none."""
+    return metrics.limits(variant.primary_metric)
 
 
-def quality(runs: Runs, variant: Variant, metric: str | None = None) -> Measure:
+def quality(variant: Variant, metric: str | None = None) -> Measure:
     """The mean of a metric over the questions; a failed question counts as wrong. Metric: the data
     set's primary.
     """
-    scores = scored(runs, variant, metric)
+    scores = scored(variant, metric)
     if variant.records and not variant.has_responses:
         return Measure(
             reason=f"all {len(variant.failed)} questions failed: {next(iter(variant.failed.values()))}"
@@ -58,19 +58,19 @@ def quality(runs: Runs, variant: Variant, metric: str | None = None) -> Measure:
     )
     return mean(
         list(scores.values()),
-        runs.seed,
+        variant.runs.seed,
         note,
         nothing="no question has a score",
-        limits=metrics.limits(metric or runs.metrics(variant.dataset)[0]),
+        limits=metrics.limits(metric or variant.primary_metric),
     )
 
 
-def scored(runs: Runs, variant: Variant, metric: str | None = None) -> dict[str, float]:
+def scored(variant: Variant, metric: str | None = None) -> dict[str, float]:
     """The metric's score of each question; 0 if the question failed, absent where the metric does
     not apply.
     """
-    name = metric or runs.metrics(variant.dataset)[0]
-    compared = materials.compared_fields(runs, variant, name)
+    name = metric or variant.primary_metric
+    compared = materials.compared_fields(variant, name)
     scores = {
         fields["key"]: metrics.score(name, fields)
         for fields in metrics.with_failed_empty([*compared.values()])
@@ -103,15 +103,15 @@ def by_question(runs: Runs) -> Table:
 
     rows = defaultdict[tuple[str, ...], dict[str, float]](dict)
     for v in runs.run:
-        for question, score in scored(runs, v).items():
+        for question, score in scored(v).items():
             shown = f"'{question}" if question.startswith(FORMULAS) else question
-            rows[v.dataset, v.model, runs.metrics(v.dataset)[0], shown][v.name] = score
+            rows[v.dataset, v.model, v.primary_metric, shown][v.name] = score
     keys = ("dataset", "model", "metric", "question")
     made = [dict(zip(keys, row, strict=True)) | scores for row, scores in rows.items()]
     return pd.DataFrame(made, columns=[*keys, *dict.fromkeys(v.name for v in runs.run)])
 
 
-def evidence_quality(runs: Runs, variant: Variant, metric: str) -> Measure:
+def evidence_quality(variant: Variant, metric: str) -> Measure:
     """The mean of a metric of evidence over the questions that have any; one that failed has none."""
     scores = [metrics.score(metric, variant.fields[key]) for key in variant.answered]
     counted = [score for score in scores if score is not None]
@@ -119,50 +119,34 @@ def evidence_quality(runs: Runs, variant: Variant, metric: str) -> Measure:
     of_all = f"of {len(variant.records)} questions without evidence"
     note = f"{without} {of_all} are not counted" if without and counted else ""
     nothing = "no question has evidence that was compared"
-    return mean(counted, runs.seed, note, nothing=nothing, limits=metrics.limits(metric))
+    return mean(counted, variant.runs.seed, note, nothing=nothing, limits=metrics.limits(metric))
 
 
-def difference(runs: Runs, better: Variant, worse: Variant, metric: str | None = None) -> Measure:
+def difference(better: Variant, worse: Variant, metric: str | None = None) -> Measure:
     """Mean difference of a metric (the primary one) over the questions that both were asked, with a
     paired test.
     """
-    a = scored(runs, better, metric)
-    b = scored(runs, worse, metric)
+    a = scored(better, metric)
+    b = scored(worse, metric)
     shared = [k for k in a if k in b]
     if not shared:
         return Measure(reason="no question in common")
     return paired(
         [a[k] for k in shared],
         [b[k] for k in shared],
-        runs.seed,
+        better.runs.seed,
         "paired on the same questions",
-        limits=metrics.limits(metric or runs.metrics(better.dataset)[0]),
+        limits=metrics.limits(metric or better.primary_metric),
     )
 
 
-def standard(runs: Runs, variant: Variant) -> Measures:
+def standard(variant: Variant) -> Measures:
     """Accuracy, compute cycles and theoretical speedup of a variant, and the speedup under our own
     accounting.
     """
-    base = naive(runs, variant.dataset, variant.model)
     return {
-        "accuracy": quality(runs, variant),
-        "compute_cycles": cost(runs, variant),
-        "theoretical_speedup": speedup(runs, base, variant),
-        "critical_path_speedup": speedup(
-            runs, base, variant, critical_path_cycles, critical_path_cycles
-        ),
+        "accuracy": quality(variant),
+        "compute_cycles": cost(variant),
+        "theoretical_speedup": speedup(variant),
+        "critical_path_speedup": speedup(variant, critical_path_cycles, critical_path_cycles),
     }
-
-
-def find(runs: Runs, dataset: str, model: str, method: str) -> list[Variant]:
-    """The variants of a method there, by top_k (those without one first), then in the
-    configuration's order.
-    """
-    variants = [v for v in runs.of(dataset, model) if v.method == method]
-    return sorted(variants, key=lambda v: v.param("top_k") or 0)
-
-
-def naive(runs: Runs, dataset: str, model: str) -> Variant | None:
-    """The plain run of all documents in one prompt, if there is one."""
-    return next(iter(find(runs, dataset, model, "naive")), None)

@@ -6,7 +6,7 @@ A pipeline either scores given text (perplexity) or continues it (latency).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +22,7 @@ from ragauge.io.records import SequenceRecord
 from ragauge.pipelines.modes.base import mode_class
 from ragauge.pipelines.settings import PipelineSettings
 from ragauge.pipelines.specification import PipelineSpecification
+from ragauge.results.cells import Keys
 from ragauge.results.runs import Runs
 
 # hide: as many as decoding hides; None: nothing is searched, or not known
@@ -30,6 +31,8 @@ Task = Literal["perplexity", "generate"]
 SequenceKey = tuple[
     str, int, int
 ]  # a sequence: its key, its tokens, and how many of them are scored
+
+Likelihoods = dict[SequenceKey, float]
 
 # labels in tables of options that are not at their defaults
 LABELS: dict[str, Callable[[Any], str]] = {
@@ -45,14 +48,10 @@ LABELS: dict[str, Callable[[Any], str]] = {
 }
 
 
-@dataclass(frozen=True)
-class Options:
-    """Options besides schedule and index that make two pipelines different systems; as text their
-    label in tables.
+class Options(tuple[tuple[str, Any], ...]):
+    """Options besides schedule and index that make two pipelines different systems: names and
+    values that are not at their defaults, in the order of LABELS; as text their label in tables.
     """
-
-    # options that are not at their defaults, in the order of LABELS
-    changed: tuple[tuple[str, Any], ...] = ()
 
     @classmethod
     def from_settings(cls, settings: PipelineSettings) -> Options:
@@ -60,16 +59,10 @@ class Options:
         keys = LABELS if settings.schedule_class.reads_neighbours else ("engine",)
         fields = type(settings).model_fields
         values = ((key, getattr(settings, key)) for key in keys if key in fields)
-        return cls(tuple((key, value) for key, value in values if value != fields[key].default))
-
-    def without(self, name: str) -> Options:
-        return Options(tuple(option for option in self.changed if option[0] != name))
-
-    def __bool__(self) -> bool:
-        return bool(self.changed)
+        return cls((key, value) for key, value in values if value != fields[key].default)
 
     def __str__(self) -> str:
-        return ", ".join(LABELS[name](value) for name, value in self.changed)
+        return ", ".join(LABELS[name](value) for name, value in self)
 
 
 @dataclass(frozen=True)
@@ -86,10 +79,11 @@ class IndexName:
 class PipelineRun:
     """A pipeline of a run: its specification and, where it has run, its records."""
 
+    runs: Runs
     name: str
     specification: PipelineSpecification
     path: Path
-    meta: Mapping[str, Any] = field(default_factory=dict)
+    meta: Keys = field(default_factory=dict)
     missing: str | None = None  # why there are no records
 
     @property
@@ -133,10 +127,8 @@ class PipelineRun:
         return [record for record in self.all_records if record.status == "failed"]
 
     @cached_property
-    def nll(self) -> dict[SequenceKey, float]:
-        """Mean negative log-likelihood of a token, by sequence."""
-        scored = (r for r in self.records if r.nll is not None and math.isfinite(r.nll))
-        return {(r.key, r.tokens, r.scored): r.nll for r in scored if r.nll is not None}
+    def nll(self) -> Likelihoods:
+        return mean_nll(self.records)
 
     @cached_property
     def trials_s(self) -> list[float]:
@@ -155,6 +147,12 @@ class PipelineRun:
         return [[Call.from_json(call) for call in record.trace] for record in self.records]
 
 
+def mean_nll(records: Sequence[SequenceRecord]) -> Likelihoods:
+    """Mean negative log-likelihood of a token, by sequence."""
+    known = ((record, record.nll) for record in records if record.nll is not None)
+    return {(r.key, r.tokens, r.scored): nll for r, nll in known if math.isfinite(nll)}
+
+
 def pipelines(runs: Runs) -> list[PipelineRun]:
     """Return the pipelines with records, in the configuration's order, then those without.
 
@@ -166,21 +164,19 @@ def pipelines(runs: Runs) -> list[PipelineRun]:
     names = sorted(
         paths, key=lambda name: list(entries).index(name) if name in entries else 1 << 30
     )
-    recorded = [_recorded(paths[name]) for name in names]
+    recorded = [_recorded(runs, paths[name]) for name in names]
     return recorded + [_planned(runs, name) for name in entries if name not in paths]
 
 
-def _recorded(path: Path) -> PipelineRun:
+def _recorded(runs: Runs, path: Path) -> PipelineRun:
     meta = records.read_meta(path) or {}
     where = records.meta_path(path)
-    if "specification" not in meta:
-        raise UserError(f"{path}: cannot tell what made it: no specification in {where.name}")
     try:
-        specification = PipelineSpecification.model_validate(meta["specification"])
+        specification = PipelineSpecification.model_validate(meta.get("specification"))
     except ValidationError as error:
         problem = f"not the specification of a pipeline of this version: {first_problem(error)}"
         raise UserError(f"{where}: {problem}") from error
-    return PipelineRun(path.stem, specification, path, meta)
+    return PipelineRun(runs, path.stem, specification, path, meta)
 
 
 def _planned(runs: Runs, name: str) -> PipelineRun:
@@ -193,5 +189,5 @@ def _planned(runs: Runs, name: str) -> PipelineRun:
     path = runs.folder / "pipelines" / f"{name}.jsonl"
     missing = "unfinished" if path.with_name(f"{path.name}.partial").exists() else "no records"
     return PipelineRun(
-        name, specification.model_copy(update={"index": index}), path, missing=missing
+        runs, name, specification.model_copy(update={"index": index}), path, missing=missing
     )

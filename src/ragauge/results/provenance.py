@@ -1,10 +1,10 @@
 """The provenance of a run's numbers: settings, data, code and machine of every file of records."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from ragauge.io.jsonl import JsonObject
 from ragauge.results import pipelines
+from ragauge.results.cells import Keys
 from ragauge.results.pipelines import PipelineRun
 from ragauge.results.runs import Runs, Variant
 from ragauge.results.times import LatencyTimes, TimesFile
@@ -27,7 +27,7 @@ def describe(runs: Runs) -> JsonObject:
     }
 
 
-def machine(provenance: Mapping[str, Any], device: str | None = None) -> str:
+def machine(provenance: Keys, device: str | None = None) -> str:
     """The GPU of a provenance block where the decoder ran on one, else the CPU and its threads."""
     gpu = provenance.get("gpu")
     cpu = provenance.get("cpu")
@@ -59,7 +59,7 @@ def provenance_of(variant: Variant) -> JsonObject:
     return facts
 
 
-def commit(provenance: Mapping[str, Any]) -> str:
+def commit(provenance: Keys) -> str:
     git = provenance.get("git") or {}
     return (
         f"commit {git['commit'][:9]}{' with changes' if git.get('dirty') else ''}"
@@ -68,7 +68,7 @@ def commit(provenance: Mapping[str, Any]) -> str:
     )
 
 
-def _when_and_where(provenance: Mapping[str, Any], machines: list[JsonObject]) -> JsonObject:
+def _when_and_where(provenance: Keys, machines: list[JsonObject]) -> JsonObject:
     """When a file was finished, and the number of its machine and environment, which joins
     `machines` if it is new.
     """

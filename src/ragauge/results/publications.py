@@ -1,13 +1,14 @@
 """The papers' numbers from `published/`, and the predictions of them from the shapes of the models."""
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from ragauge.errors import UserError
-from ragauge.results.cells import Cell, CellSource, Measure
+from ragauge.io.jsonl import JsonObject
+from ragauge.results.cells import Cell, CellSource, Keys, Measure
 from ragauge.results.runs import Runs, Variant, identities
 
 PREDICTED = "predicted from the model's shape"
@@ -21,7 +22,7 @@ GENERATORS = {  # CFIC's names of the models that answer
     "vicuna-7b-v1.5-16k": "Vicuna-v1.5-7B-16k",
 }
 # of a data set, with the paper's documents and their order
-TABLES: dict[str, tuple[str, dict[str, Any]]] = {
+TABLES: dict[str, tuple[str, JsonObject]] = {
     "nq_open": (
         "superposition_table_1",
         {"documents": None, "joined": 1, "gold_position": None, "shuffle": True},
@@ -32,9 +33,13 @@ TABLES: dict[str, tuple[str, dict[str, Any]]] = {
 # what a shape alone can tell
 CYCLES = ("compute_cycles", "theoretical_speedup", "critical_path_speedup")
 
+Printed = Mapping[str, str]  # a line of a published table
+# columns of published tables that have another name here
+NAMES = {"cuda_speedup": "measured_speedup_cuda"}
+
 
 @cache
-def read_csv(item: str) -> tuple[dict[str, str], ...]:
+def read_csv(item: str) -> tuple[Printed, ...]:
     text = (files("ragauge.results") / "published" / f"{item}.csv").read_text(encoding="utf-8")
     return tuple(csv.DictReader(text.splitlines()))
 
@@ -51,6 +56,34 @@ def published(
             Cell(row_keys, q, Measure(), float(row[column]), model)
             for column, q in quantities.items()
         ]
+    return cells
+
+
+def statement(paper: str, item: str) -> float:
+    """A number of a paper's text."""
+    lines = read_csv(f"{paper}_statements")
+    return next(float(line["value"]) for line in lines if line["item"] == item)
+
+
+def printed(
+    item: str,
+    keys: Callable[[Printed], Keys],
+    columns: Iterable[str],
+    note: str,
+    names: Mapping[str, str] = NAMES,
+) -> list[Cell]:
+    """The cells of a published table that nothing is compared with. A quantity has its column's
+    name, or that in `names`; what is in per cent becomes a share.
+    """
+    cells = []
+    for line in read_csv(item):
+        for column in columns:
+            if line[column]:
+                value = float(line[column])
+                is_percent = column == "f1" or column.endswith("_pct")
+                quantity = names.get(column, column.removesuffix("_pct"))
+                value = round(value / 100, 4) if is_percent else value
+                cells.append(Cell(keys(line), quantity, Measure(note=note), value))
     return cells
 
 
@@ -85,11 +118,11 @@ def paper_table(dataset: str, runs: Runs) -> str | None:
     )
 
 
-def paper_model(variant: Variant, runs: Runs) -> str | None:
+def paper_model(variant: Variant) -> str | None:
     """The paper's name of the variant's model, if it measured that model on that data set and these
     documents.
     """
-    item = paper_table(variant.dataset, runs)
+    item = paper_table(variant.dataset, variant.runs)
     return named_model(identities(variant), item) if item else None
 
 

@@ -35,6 +35,7 @@ from ragauge.results.times import LatencyTimes, LoadTimes, StreamTimes, TimesFil
 
 if TYPE_CHECKING:
     from ragauge.config.experiment import AnswerJob, Config
+    from ragauge.config.model import ModelEntry
     from ragauge.methods.base.method import Method
 
 Times = TypeVar("Times", bound=TimesFile)
@@ -51,6 +52,7 @@ class Variant:
     records.
     """
 
+    runs: Runs
     name: str
     dataset: str  # labels: the folder names
     model: str
@@ -63,6 +65,14 @@ class Variant:
     # options whose defaults a training decides, of the model that finds evidence
     trained_defaults: Mapping[str, Any]
     missing: str | None = None  # why there are none
+
+    @property
+    def group(self) -> Group:
+        return Group(self.runs, self.dataset, self.model)
+
+    @property
+    def primary_metric(self) -> str:
+        return self.runs.metrics(self.dataset)[0]
 
     @cached_property
     def records(self) -> dict[str, Record]:
@@ -98,7 +108,7 @@ class Variant:
         """The method as tables name it: rankers by encoder, everything else by method."""
         if self.method != "dense":
             return self.method
-        encoder = str(self.param("encoder")).rpartition("/")[2].rpartition(":")[2]
+        encoder = encoder_name(str(self.param("encoder")))
         return "contriever" if "contriever" in encoder.lower() else f"dense:{encoder}"
 
     @property
@@ -221,6 +231,54 @@ class Variant:
             raise UserError(f"{self.path}: unsupported trace or shape: {error}") from error
 
 
+@dataclass(frozen=True)
+class Group:
+    """A data set and a model, with the variants of a run that answered it."""
+
+    runs: Runs
+    dataset: str
+    model: str
+
+    @property
+    def keys(self) -> JsonObject:
+        return {"model": self.model, "dataset": self.dataset}
+
+    @property
+    def model_entry(self) -> ModelEntry | None:
+        """The model's part of the configuration."""
+        return self.runs.config.models.get(self.model)
+
+    @property
+    def variants(self) -> list[Variant]:
+        """The variants with records."""
+        pair = (self.dataset, self.model)
+        return [v for v in self.runs.run if (v.dataset, v.model) == pair]
+
+    def find(self, *methods: str) -> list[Variant]:
+        """The variants of each method in turn, by top_k (those without one first), then in the
+        configuration's order.
+        """
+        found = (v for v in self.variants if v.method in methods)
+        return sorted(found, key=lambda v: (methods.index(v.method), v.param("top_k") or 0))
+
+    @property
+    def naive(self) -> Variant | None:
+        """The plain run of all documents in one prompt, if there is one."""
+        return next(iter(self.find("naive")), None)
+
+    @property
+    def timed(self) -> LatencyTimes | None:
+        """The latency file of the model on prompts of the data set, one that was not refused where
+        there are several. It may name the registered data set in place of the label, unless that is
+        the label of another one here.
+        """
+        registered = self.runs.registered(self.dataset)
+        labels = {variant.dataset for variant in self.runs.run}
+        names = {self.dataset} if registered in labels else {self.dataset, registered}
+        found = [t for t in self.runs.latencies if t.model == self.model and t.dataset in names]
+        return min(found, key=lambda latency: bool(latency.refused), default=None)
+
+
 def unconfigured() -> Config:
     """A configuration that asks for nothing, of records whose own nobody has."""
     from ragauge.config.experiment import Config
@@ -246,38 +304,35 @@ class Runs:
         settings, count as missing, which one line says.
         """
         jobs = {tuple(job): job for job in self.config.answers()}
-        merged = {key: self._unrun(j.variant, j.dataset, j.model) for key, j in jobs.items()}
-        recorded = {(v.dataset, v.model, v.name): v for v in self._recorded()}
-        stale = {key: self._difference(v, jobs.get(key)) for key, v in recorded.items()}
-        stale = {key: why for key, why in stale.items() if why}
-        recorded |= {key: replace(recorded[key], missing=why) for key, why in stale.items()}
+        found = {key: self._unrun(j.variant, j.dataset, j.model) for key, j in jobs.items()}
+        stale = []
+        for variant in self._recorded():
+            key = (variant.dataset, variant.model, variant.name)
+            why = self._difference(variant, jobs.get(key))
+            if why:
+                stale.append(f"{'/'.join(key)} ({why})")
+            found[key] = replace(variant, missing=why or variant.missing)
         if stale:
-            named = ", ".join(f"{'/'.join(key)} ({why})" for key, why in stale.items())
-            progress.line(f"{self.folder}: records left out: {named}")
-        others = {key: recorded[key] for key in sorted(recorded.keys() - merged.keys())}
-        return tuple((merged | recorded | others)[key] for key in (*merged, *others))
+            progress.line(f"{self.folder}: records left out: {', '.join(stale)}")
+        return tuple(found.values())
 
     @cached_property
     def run(self) -> tuple[Variant, ...]:
         return tuple(v for v in self.variants if not v.missing)
 
-    def groups(self, datasets: Datasets = "any") -> list[tuple[str, str]]:
+    def groups(self, datasets: Datasets = "any") -> list[Group]:
         """The (data set, model) pairs with records, of these data sets."""
-        pairs = dict.fromkeys((v.dataset, v.model) for v in self.run)
-        return [pair for pair in pairs if is_of_kind(self.kind(pair[0]), datasets)]
+        groups = dict.fromkeys(variant.group for variant in self.run)
+        return [group for group in groups if is_of_kind(self.kind(group.dataset), datasets)]
 
     def by_group(
-        self, cells: Callable[[Runs, str, str], Iterable[Cell]], datasets: Datasets = "any"
+        self, cells: Callable[[Group], Iterable[Cell]], datasets: Datasets = "any"
     ) -> list[Cell]:
         """Collect the cells that a function makes of each (data set, model) pair with records."""
-        return [cell for pair in self.groups(datasets) for cell in cells(self, *pair)]
+        return [cell for group in self.groups(datasets) for cell in cells(group)]
 
     def kind(self, dataset: str) -> Kind:
         return kind_of(self.facts(dataset))
-
-    def of(self, dataset: str, model: str) -> list[Variant]:
-        """The variants with records of one pair."""
-        return [v for v in self.run if (v.dataset, v.model) == (dataset, model)]
 
     def metrics(self, dataset: str) -> tuple[str, ...]:
         """The metrics of a data set, the primary one first; those without labels where no question
@@ -296,20 +351,19 @@ class Runs:
 
     def registered(self, dataset: str) -> str:
         """The registered name behind a data set's label."""
-        recorded = (
-            v.specification.dataset for v in self.run if v.dataset == dataset and v.specification
-        )
-        return next(recorded, self._configured(dataset))
+        made = self._made(dataset)
+        return made.dataset if made else self._configured(dataset)
 
     def dataset_options(self, dataset: str) -> Mapping[str, Any]:
         """The options of a data set's label, as records or the configuration have them."""
-        recorded = (
-            v.specification.dataset_options
-            for v in self.run
-            if v.dataset == dataset and v.specification
-        )
+        made = self._made(dataset)
         entry = self.config.datasets.get(dataset)
-        return next(recorded, entry.options if entry else {})
+        return made.dataset_options if made else entry.options if entry else {}
+
+    def _made(self, dataset: str) -> AnswerSpecification | None:
+        """What the first records of a data set's label say of themselves."""
+        stated = (variant.specification for variant in self.run if variant.dataset == dataset)
+        return next(filter(None, stated), None)
 
     def _configured(self, dataset: str) -> str:
         entry = self.config.datasets.get(dataset)
@@ -354,10 +408,7 @@ class Runs:
     def predictions(self) -> tuple[Mapping[str, Any], ...]:
         """The rows of predictions.json (`ragauge cost --published`); none if there is no such file."""
         path = self.folder / "predictions.json"
-        rows = read_object(path).get("rows") or [] if path.exists() else []
-        if not (isinstance(rows, list) and all(isinstance(row, dict) for row in rows)):
-            raise UserError(f"{path}: it has no list of predictions under `rows`")
-        return tuple(rows)
+        return tuple(read_object(path)["rows"]) if path.exists() else ()
 
     def source(self, model: str) -> str:
         """The source of the model of a label, as records or the configuration have it; else the
@@ -405,7 +456,8 @@ class Runs:
         return f"made with another {', '.join(differing)}" if differing else ""
 
     def _recorded(self) -> Iterator[Variant]:
-        for path in sorted((self.folder / "answers").glob("*/*/*.jsonl")):
+        paths = (self.folder / "answers").glob("*/*/*.jsonl")
+        for path in sorted(paths, key=lambda path: path.with_suffix("").parts):
             variant = self._unrun(path.stem, path.parts[-3], path.parts[-2])
             try:
                 yield self._described(variant, records.read_meta(path) or {})
@@ -413,13 +465,12 @@ class Runs:
                 yield replace(variant, missing=str(problem))
 
     def _described(self, variant: Variant, meta: JsonObject) -> Variant:
-        """The variant of a file of records with these metadata. Raises UserError: of another
-        version, a damaged specification, or a data set that nobody knows.
+        """The variant of a file of records with these metadata. Raises UserError: a damaged
+        specification, or a data set that nobody knows.
         """
         name = records.meta_path(variant.path).name
-        if problem := records.version_problem(meta):
-            raise UserError(f"{name}: {problem}")
         described = replace(variant, meta=meta, missing=None)
+        dataset = self._configured(variant.dataset)
         if "specification" in meta:
             try:
                 made = AnswerSpecification.model_validate(meta["specification"])
@@ -429,8 +480,7 @@ class Runs:
             described = replace(
                 described, method=made.method, options=made.options, specification=made
             )
-        dataset = described.specification.dataset if described.specification else None
-        dataset = dataset or self._configured(variant.dataset)
+            dataset = made.dataset or dataset
         if dataset_class(dataset) is None:
             raise UserError(f"{_unknown(dataset)}, nor are its metrics known")
         return described
@@ -445,7 +495,9 @@ class Runs:
         path = self.folder / "answers" / dataset / model / f"{name}.jsonl"
         missing = "unfinished" if path.with_name(path.name + ".partial").exists() else "no records"
         trained = self.config.trained_defaults(model).options if model in self.config.models else {}
-        return Variant(name, dataset, model, method, options, None, {}, path, trained, missing)
+        return Variant(
+            self, name, dataset, model, method, options, None, {}, path, trained, missing
+        )
 
 
 def _agree(recorded: Any, configured: Any) -> bool:
@@ -463,6 +515,11 @@ def _agree(recorded: Any, configured: Any) -> bool:
 def _last_part(source: str) -> str:
     """The name of a model without its place, as folders are moved."""
     return re.split("[/:]", source)[-1]
+
+
+def encoder_name(source: str) -> str:
+    """The name of an encoder without its place."""
+    return source.rpartition("/")[2].rpartition(":")[2]
 
 
 def _unknown(dataset: str) -> str:

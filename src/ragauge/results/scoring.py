@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -61,21 +62,13 @@ def score_file(
     scores = [_score_line(metric, line, names, place) for place, line in lines]
     remark = {}
     if metric in NORMALISING and (literal := _literal_scores(metric, lines, names, scores)):
-        affected = (
-            f"{len(literal)} records have an answer that normalisation empties, such as 'A' or '!'"
-        )
-        official = meta.get("specification", {}).get("dataset", "study") != "study"
-        remark = {
-            "remark": f"{affected}: to the official formula, which counts here, it is in every prediction"
-        }
-        if not official:
-            counted = sum(score or 0.0 for score in scores) / max(
-                1, len(scores) - scores.count(None)
-            )
-            remark = {
-                "remark": f"{affected}: it counts where the prediction is the same; officially {counted:.3f}"
-            }
+        meaning = "to the official formula, which counts here, it is in every prediction"
+        if meta.get("specification", {}).get("dataset", "study") == "study":
+            official = fmean(score for score in scores if score is not None)
+            meaning = f"it counts where the prediction is the same; officially {official:.3f}"
             scores = [literal.get(at, score) for at, score in enumerate(scores)]
+        emptied = "an answer that normalisation empties, such as 'A' or '!'"
+        remark = {"remark": f"{len(literal)} records have {emptied}: {meaning}"}
     applying = [score for score in scores if score is not None]
     low, high = (
         mean_interval(applying, seed, limits=metrics.limits(metric)) if applying else (None, None)

@@ -3,25 +3,24 @@ two of them.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from statistics import median, quantiles
 
 from ragauge.assets import resolver
 from ragauge.cost import overlap
 from ragauge.cost.machine import MAX_LOAD
-from ragauge.results.cells import Cell, Measure, join, noted, paired, with_interval_note
-from ragauge.results.pipelines import PipelineRun, SequenceKey, Task
+from ragauge.results.cells import Cell, Cells, Measure, join, noted, paired, with_interval_note
+from ragauge.results.pipelines import Likelihoods, PipelineRun, SequenceKey, Task
 from ragauge.results.provenance import machine
-from ragauge.results.runs import Runs
 from ragauge.results.stats import mean_interval, median_ratio_interval, pooled
-from ragauge.results.systems import System
+from ragauge.results.systems import System, Systems
 
 PAPER_TOKENS = 1024  # of PipeRAG's texts at most
 AGAINST_NONE = "minus_no_retrieval_nats"
 AGAINST_RANDOM = "retrieved_minus_random_nats"
 
 
-def shared_keys(systems: Iterable[System]) -> set[SequenceKey]:
+def shared_keys(systems: Systems) -> set[SequenceKey]:
     """Return the sequences that all of the scored systems have in common: what their perplexities
     can be compared on.
     """
@@ -29,7 +28,7 @@ def shared_keys(systems: Iterable[System]) -> set[SequenceKey]:
     return set.intersection(*keys) if keys else set()
 
 
-def perplexity(runs: Runs, system: System, keys: set[SequenceKey] | None = None) -> Measure:
+def perplexity(system: System, keys: set[SequenceKey] | None = None) -> Measure:
     """exp of the mean negative log-likelihood of a token, pooled over all; the interval resamples
     sequences.
     """
@@ -47,43 +46,40 @@ def perplexity(runs: Runs, system: System, keys: set[SequenceKey] | None = None)
     others = system.unshown(system.scored)
     note = join(note, encoded, _failed(system.scored), _of_proxy(system), others)
     value = math.exp(sum(nll) / len(nll))
-    interval = mean_interval(nll, seed=runs.seed)
+    interval = mean_interval(nll, seed=system.runs.seed)
     low, high = (None if end is None else math.exp(end) for end in interval)
     return with_interval_note(Measure(value, low, high, len(nll), note=note))
 
 
-def is_scored_alike(runs: Runs, system: System) -> bool:
+def is_scored_alike(system: System) -> bool:
     """Return whether a perplexity is of the paper's RETRO, and of every label of texts cut at 1,024
     tokens.
     """
     pipeline = system.scored or system.members[0]
     settings = pipeline.settings
-    source = pipeline.specification.source or runs.source(system.model)
+    source = pipeline.specification.source or system.runs.source(system.model)
     scored = [record for record in pipeline.records if record.nll is not None]
     has_all_labels = all(record.scored == record.tokens - 1 for record in scored)
-    is_cut_alike = (
-        settings.tokens == PAPER_TOKENS and settings.scoring == "published" and has_all_labels
-    )
     return (
-        is_cut_alike
+        has_all_labels
+        and settings.tokens == PAPER_TOKENS
+        and settings.scoring == "published"
         and settings.mode == "retro"
         and settings.weights is None
         and resolver.is_retro(source)
     )
 
 
-def quality(
-    runs: Runs, group: Iterable[System], system: System, shared: set[SequenceKey]
-) -> Iterator[Cell]:
+def quality(group: Systems, system: System, shared: set[SequenceKey]) -> Cells:
     """Yield the cells of a system's perplexity, and of its paired difference from no retrieval on
     the same sequences.
     """
-    yield Cell(system.keys, "perplexity", perplexity(runs, system, shared))
+    yield Cell(system.keys, "perplexity", perplexity(system, shared))
     none = next(
         (s.scored for s in group if s.kind == "no_retrieval" and s.scored is not None), None
     )
     if system.scored is not None and none is not None and system.kind != "no_retrieval":
-        yield Cell(system.keys, AGAINST_NONE, difference(runs, system.scored, none))
+        yield Cell(system.keys, AGAINST_NONE, difference(system.scored, none))
 
 
 def latency(system: System) -> Measure:
@@ -105,7 +101,7 @@ def ideal_overlap(system: System, *, retrieval: float = 1.0, generation: float =
     )
 
 
-def speedup(runs: Runs, base: System | None, system: System) -> Measure:
+def speedup(base: System | None, system: System) -> Measure:
     """Return how many times the base's median seconds are the system's; the interval resamples the
     trials of both.
     """
@@ -117,7 +113,7 @@ def speedup(runs: Runs, base: System | None, system: System) -> Measure:
     b = system.timed.trials_s
     if not a or not b:
         return Measure(reason="no trial finished")
-    low, high = median_ratio_interval(a, b, runs.seed)
+    low, high = median_ratio_interval(a, b, system.runs.seed)
     lengths = [p.settings.tokens for p in (base.timed, system.timed)]
     note = "" if lengths[0] == lengths[1] else f"sequences of {lengths[0]} and {lengths[1]} tokens"
     machines = [
@@ -133,21 +129,26 @@ def speedup(runs: Runs, base: System | None, system: System) -> Measure:
     )
 
 
-def difference(runs: Runs, better: PipelineRun | None, worse: PipelineRun | None) -> Measure:
+def difference(better: PipelineRun | None, worse: PipelineRun | None) -> Measure:
     """Paired difference in nats a token, over the sequences that both scored; below zero the first
     is better.
     """
     if better is None or worse is None:
         return Measure(reason="not run: one of the two was not scored")
-    shared = [key for key in better.nll if key in worse.nll]
-    if len(shared) < 2:
-        return Measure(n=len(shared), reason="fewer than two sequences in common")
-    tokens = [scored for *_, scored in shared]
-    a, b = (pooled([pipeline.nll[key] for key in shared], tokens) for pipeline in (better, worse))
-    return paired(a, b, runs.seed)
+    a, b = shared_nll(better.nll, worse.nll)
+    if len(a) < 2:
+        return Measure(n=len(a), reason="fewer than two sequences in common")
+    return paired(a, b, better.runs.seed)
 
 
-def control(runs: Runs, group: Sequence[System], system: System) -> Iterator[Cell]:
+def shared_nll(*scored: Likelihoods) -> list[list[float]]:
+    """Return the likelihoods of each on the sequences that all scored, pooled over tokens."""
+    shared = [key for key in scored[0] if all(key in nll for nll in scored)]
+    tokens = [counted for *_, counted in shared]
+    return [pooled([nll[key] for key in shared], tokens) if shared else [] for nll in scored]
+
+
+def control(group: Systems, system: System) -> Cells:
     """Yield the paired difference of a system that retrieves from random neighbours of its
     database, read alike.
     """
@@ -163,7 +164,7 @@ def control(runs: Runs, group: Sequence[System], system: System) -> Iterator[Cel
     if random is None:
         measure = Measure(reason="not run: no pipeline with random neighbours and these options")
     else:
-        measure = difference(runs, system.scored, random.scored)
+        measure = difference(system.scored, random.scored)
         interval = (
             f"random neighbours every {random.interval} tokens"
             if random.interval != system.interval

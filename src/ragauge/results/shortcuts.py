@@ -110,18 +110,20 @@ def small_print(runs: Runs, table: Table) -> str:
     return text
 
 
-def split(runs: Runs, variant: Variant) -> Measures:
+def split(variant: Variant) -> Measures:
     """Return accuracy and kept gold documents where the best rule that reads nothing finds a gold
     document, and elsewhere; nothing where no such rule is above chance.
     """
-    known, found = of_run(runs, variant.dataset)
+    known, found = of_run(variant.runs, variant.dataset)
     measures = {}
     for rule in [rule for rule in above_chance(found) if rule in BLIND][:1]:
         right = {key for key in known if known[key].get(rule)}
         for name, metric in (("accuracy", None), ("gold_kept", "kept_gold_recall")):
-            scores = scored(runs, variant, metric).items()
+            scores = scored(variant, metric).items()
             for part, keys in ((f"where_{rule}", right), ("elsewhere", known.keys() - right)):
                 values = [score for key, score in scores if key in keys]
                 nothing = "no record holds it" if keys else "no question of this part"
-                measures[f"{name}_{part}"] = mean(values, runs.seed, nothing=nothing, limits=SHARE)
+                measures[f"{name}_{part}"] = mean(
+                    values, variant.runs.seed, nothing=nothing, limits=SHARE
+                )
     return measures

@@ -14,7 +14,7 @@ from ragauge.methods.base.states import effective_state, usable_state
 from ragauge.results import timing
 from ragauge.results.cells import CellSource, Measure, Measures
 from ragauge.results.costs import cost, online_cycles
-from ragauge.results.runs import Runs, Variant, method_of
+from ragauge.results.runs import Variant, method_of
 from ragauge.results.times import LatencyTimes
 
 NOT_ANSWERED = "not answered in this state"
@@ -49,7 +49,7 @@ def seconds(variant: Variant, field: str, state: State) -> dict[str, float]:
     }
 
 
-def online_cost(runs: Runs, variant: Variant, state: State) -> Measure:
+def online_cost(variant: Variant, state: State) -> Measure:
     """Mean multiply-accumulates that a question waits for in a state."""
     waits = waits_for_documents(variant, state)
     if waits is None:
@@ -59,7 +59,7 @@ def online_cost(runs: Runs, variant: Variant, state: State) -> Measure:
         trace = variant.traces[key]
         return online_cycles(variant, key, cycles.uncached(trace) if waits else trace)
 
-    return cost(runs, variant, fold)
+    return cost(variant, fold)
 
 
 def preparation(variant: Variant, timed: LatencyTimes | None, state: State) -> Measures:

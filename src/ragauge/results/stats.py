@@ -7,10 +7,12 @@ true value.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+from ragauge.io.jsonl import JsonObject
 
 RESAMPLES = 10_000
 LEVEL = 0.95  # the share of resampled values inside an interval
@@ -84,7 +86,7 @@ def paired_test(
     seed: int = 0,
     n: int = RESAMPLES,
     limits: Limits | None = None,
-) -> dict[str, Any]:
+) -> JsonObject:
     """The difference of two methods on the same questions, by their (question,) scores, and whether
     it is significant.
 

@@ -15,7 +15,9 @@ from operator import attrgetter
 from statistics import median
 from typing import Any
 
-from ragauge.results.cells import Cell, Table, frame, join
+from ragauge.io.jsonl import JsonObject
+from ragauge.pipelines.specification import IndexFacts
+from ragauge.results.cells import Cell, Cells, Table, frame, join
 from ragauge.results.pipelines import IndexName, Nprobe, Options, PipelineRun, Task, pipelines
 from ragauge.results.runs import Runs
 
@@ -33,6 +35,17 @@ KEYS = (
 # the order of rows
 KINDS = ("no_retrieval", "retrieve_once", "random", "retro", "retro_plus", "piperag")
 MANY = 1 << 30  # sorts behind every nprobe
+# the fields of a system, of its pipelines
+SHARED = attrgetter(
+    "specification.model",
+    "text",
+    "database",
+    "settings.schedule",
+    "settings.interval",
+    "nprobe",
+    "index",
+    "options",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +68,10 @@ class System:
     members: tuple[PipelineRun, ...]
     proxy: System | None = None  # whose perplexity it has, where it was timed and not scored
 
+    @property
+    def runs(self) -> Runs:
+        return self.members[0].runs
+
     @cached_property
     def scored(self) -> PipelineRun | None:  # the pipeline of its perplexity
         return self.proxy.scored if self.proxy else next(iter(self._recorded("perplexity")), None)
@@ -64,13 +81,17 @@ class System:
         return next(iter(self._recorded("generate")), None)
 
     @property
+    def index_facts(self) -> IndexFacts | None:
+        return self.members[0].specification.index
+
+    @property
     def used(self) -> list[PipelineRun]:
         """The pipelines behind its row, those without records last."""
         ran = [p for p in (self.scored, self.timed) if p is not None]
         return [*dict.fromkeys(ran), *(p for p in self.members if p.missing)]
 
     @property
-    def keys(self) -> dict[str, Any]:
+    def keys(self) -> JsonObject:
         return {
             "model": self.model,
             "dataset": self.dataset,
@@ -119,28 +140,20 @@ class System:
         return [p for p in self.members if not p.missing and p.settings.task == task]
 
 
+Systems = Sequence[System]
+SystemCells = Callable[[Systems], Cells]  # of a model and data set
+
+
 def systems(runs: Runs) -> list[System]:
     """Return all systems, in the order of KINDS, then of interval and nprobe.
 
     A latency without its perplexity has that of another index of the same database, since a filled
     one finds what the database without drawn vectors has.
     """
-    members: dict[
-        tuple[str, str, str, str, int, Nprobe, IndexName | None, Options], list[PipelineRun]
-    ] = {}
-    for p in pipelines(runs):
-        key = (
-            p.specification.model,
-            p.text,
-            p.database,
-            p.settings.schedule,
-            p.settings.interval,
-            p.nprobe,
-            p.index,
-            p.options,
-        )
-        members.setdefault(key, []).append(p)
-    all_systems = [System(*key, tuple(runs)) for key, runs in members.items()]
+    members: dict[tuple[Any, ...], list[PipelineRun]] = {}
+    for pipeline in pipelines(runs):
+        members.setdefault(SHARED(pipeline), []).append(pipeline)
+    all_systems = [System(*(*key, tuple(alike))) for key, alike in members.items()]
 
     def order(s: System) -> tuple[Any, ...]:
         kind = KINDS.index(s.kind) if s.kind in KINDS else len(KINDS)
@@ -151,27 +164,23 @@ def systems(runs: Runs) -> list[System]:
     return sorted((replace(s, proxy=_proxy(s, all_systems)) for s in all_systems), key=order)
 
 
-def plain(group: Sequence[System]) -> list[System]:
+def plain(group: Systems) -> list[System]:
     """Return the systems of a model and text that have no option but those that all of it have,
     which are the model's own.
     """
     # the others have no form
-    reading = [set(s.options.changed) for s in group if s.kind != "no_retrieval"]
-    common = (
-        set.intersection(*reading) if reading else {o for s in group for o in s.options.changed}
-    )
-    return [s for s in group if set(s.options.changed) <= common]
+    reading = [set(s.options) for s in group if s.kind != "no_retrieval"]
+    common = set.intersection(*reading) if reading else {o for s in group for o in s.options}
+    return [s for s in group if set(s.options) <= common]
 
 
-def in_groups(runs: Runs, cells: Callable[[Runs, list[System]], Iterable[Cell]]) -> list[Cell]:
+def in_groups(runs: Runs, cells: SystemCells) -> list[Cell]:
     """Return the cells of the systems of each model and data set."""
     groups = groupby(systems(runs), attrgetter("model", "dataset"))
-    return [cell for _, group in groups for cell in cells(runs, list(group))]
+    return [cell for _, group in groups for cell in cells(list(group))]
 
 
-def grouped(
-    runs: Runs, cells: Callable[[Runs, list[System]], Iterable[Cell]], printed: Iterable[Cell] = ()
-) -> Table:
+def grouped(runs: Runs, cells: SystemCells, printed: Iterable[Cell] = ()) -> Table:
     """Return a table of the cells of the systems of each model and data set, then of `printed`
     ones.
     """
@@ -189,7 +198,7 @@ def in_columns(cells: Sequence[Cell]) -> Table:
     return frame([key for key in KEYS if key != "database" or not is_one], cells)
 
 
-def _proxy(system: System, systems: Sequence[System]) -> System | None:
+def _proxy(system: System, systems: Systems) -> System | None:
     """Return the system whose perplexity stands beside a latency without one.
 
     It was scored, over any index of the same database. For nprobe hide, which depends on the clock,

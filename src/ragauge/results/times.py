@@ -7,17 +7,18 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ragauge.errors import UserError, first_problem
-from ragauge.io.jsonl import read_object
+from ragauge.io.jsonl import JsonObject, read_object
 from ragauge.methods.base.method import Method, State
 from ragauge.methods.base.states import effective_state, usable_state
 
 SERVER = "server"  # the device of times of a served model
 UNKNOWN: Literal["?"] = "?"
+Number: TypeAlias = float | None  # None: not known
 STATE_WORDS: dict[str, str] = {
     "nothing": "nothing read",
     "documents": "each document read",
@@ -30,7 +31,7 @@ class TimesModel(BaseModel):
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the keys that are set."""
         return self.model_dump(exclude_unset=True)
 
@@ -59,7 +60,7 @@ class ProtocolFacts(TimesModel, extra="allow"):
     trials: int | str = UNKNOWN
     new_tokens: int | str = UNKNOWN
     answer_tokens: int | str | None = None  # the response length that stands next to quality
-    tokens: dict[str, Any] | None = None  # of the first prompt's segments
+    tokens: JsonObject | None = None  # of the first prompt's segments
     documents: int | str = (
         UNKNOWN  # of a stream: how many a request has; of an older load: their state
     )
@@ -70,8 +71,8 @@ class ProtocolFacts(TimesModel, extra="allow"):
     store_gb: float | Literal[""] = ""
     exponent: float | Literal[""] = ""
     cache: str = ""  # of a server
-    target_first_token_s: float | None = None
-    target_per_token_s: float | None = None
+    target_first_token_s: Number = None
+    target_per_token_s: Number = None
     attainment: float = 0.95  # share of answers within the targets at which a load meets them
     find: bool = False  # whether loads were searched
     trace: TraceFacts | None = None
@@ -98,16 +99,16 @@ class RequestTimes(TimesModel):
     warmup: bool = False
     arrival_at_s: float = 0.0
     start_at_s: float = 0.0
-    first_token_at_s: float | None = None
+    first_token_at_s: Number = None
     end_at_s: float = 0.0
     new_tokens: int | None = 0  # None: a server that counts none
     queued_s: float = 0.0
-    first_token_s: float | None = None
-    per_token_s: float | None = None
-    total_s: float | None = None  # None: also of a response shorter than requested
+    first_token_s: Number = None
+    per_token_s: Number = None
+    total_s: Number = None  # None: also of a response shorter than requested
     failure: str | None = None  # why there is no answer, and so no times
     # share of the documents' tokens found stored, of a server the prompt's, and those tokens
-    found: float | None = None
+    found: Number = None
     found_of: int = 1
     prompt_tokens: int | None = None  # by the server's count
     cached_tokens: int | None = None  # of the prompt, in the server's cache
@@ -123,7 +124,7 @@ def remarks(rows: Sequence[RequestTimes]) -> list[str]:
     return [f"{n} of {len(answered)} responses: {remark}" for remark, n in counts.items()]
 
 
-def share_found(rows: Sequence[RequestTimes]) -> float | None:
+def share_found(rows: Sequence[RequestTimes]) -> Number:
     """Return the share of all tokens that was found; None where no row has one."""
     known = [row for row in rows if row.found is not None]
     weights = [row.found_of for row in known]
@@ -145,12 +146,12 @@ class Trial(TrialFacts, RequestTimes):
     state: State | None = (
         None  # what was read before the question; None: a server's cache, as found
     )
-    preparation_s: float | None = None  # of reading it, and the bytes of keys and values that stay
+    preparation_s: Number = None  # of reading it, and the bytes of keys and values that stay
     preparation_bytes: int | None = None
     stages: dict[str, float] = {}  # seconds by stage that a user waits for
-    flop: float | None = None
-    compute_cycles: float | None = None
-    roofline_s: float | None = None
+    flop: Number = None
+    compute_cycles: Number = None
+    roofline_s: Number = None
 
 
 class DocumentTrial(TrialFacts):
@@ -180,9 +181,9 @@ class EvidenceTrials(TimesModel):
 
 
 class Spread(TimesModel):
-    median: float | None = None
-    q1: float | None = None
-    q3: float | None = None
+    median: Number = None
+    q1: Number = None
+    q3: Number = None
     n: int = 0
 
 
@@ -211,7 +212,7 @@ class RequestSummary(TimesModel):
     failed: int = 0
     seconds: float = 0.0
     questions_per_s: float = 0.0
-    tokens_per_s: float | None = 0.0
+    tokens_per_s: Number = 0.0
     goodput_per_s: float = 0.0
     good_share: float = 0.0
     in_service: float = 0.0
@@ -224,19 +225,15 @@ class GpuState(TimesModel):
 
     looks: int
     other_processes: int
-    sm_mhz: list[float] | None
-    max_sm_mhz: float | None
-    temperature_c: list[float] | None
     slowed: dict[str, int]
 
 
 class ServerView(TimesModel):
-    """A server's own view of the requests: its cache, clock and metrics."""
+    """A server's own view of the requests: its cache and its clock."""
 
-    cached_share: float | None = None
-    first_token_s: float | None = None
-    per_token_s: float | None = None
-    metrics: dict[str, float] = {}
+    cached_share: Number = None
+    first_token_s: Number = None
+    per_token_s: Number = None
 
 
 class Watched(TimesModel):
@@ -247,7 +244,7 @@ class Watched(TimesModel):
     busy: str | None = None  # what disturbed them
     refused: str | None = None
     server: ServerView | None = None
-    client_late_p99_s: float | None = None
+    client_late_p99_s: Number = None
 
 
 class TrialLoad(TimesModel):
@@ -268,9 +265,9 @@ class LoadLevel(Watched):
 
     variant: str
     batch: int | None = None
-    rate: float | None = None
+    rate: Number = None
     clients: int | None = None
-    speed: float | None = None
+    speed: Number = None
     remarks: list[str] = []  # on the level: why it ended early, or was not steady
     summary: RequestSummary = RequestSummary()
     requests: list[RequestTimes] = []
@@ -285,11 +282,11 @@ class Stream(Watched):
     """A variant's stream of requests."""
 
     variant: str
-    hit_rate: float | None = None
-    found_parts: list[float | None] = []
+    hit_rate: Number = None
     probes: int = 2
-    missed_s: float | None = None  # first token with no document in the store, and with all
-    found_s: float | None = None
+    missed_s: Number = None  # first token with no document in the store, and with all
+    found_s: Number = None
+    stored_bytes: int | None = None  # after the last request
     failed: int = 0
     summary: RequestSummary = RequestSummary()
     requests: list[RequestTimes] = []
@@ -328,7 +325,7 @@ class TimesFile(TimesModel):
 
     model: str = ""
     dataset: str = ""
-    provenance: dict[str, Any] = {}
+    provenance: JsonObject = {}
     protocol: ProtocolFacts = ProtocolFacts()
     unsupported: dict[str, str] = {}  # variant -> why the engine does not run it
 
@@ -349,7 +346,7 @@ AnyTrial = TypeVar("AnyTrial", bound=TrialFacts)
 class LatencyTimes(TimesFile, Watched):
     """The latency protocol with one response length, and with further ones (`other_lengths`)."""
 
-    machine: dict[str, Any] = {}
+    machine: JsonObject = {}
     load: TrialLoad = TrialLoad()
     # the state from which each variant gains; of a server whose cache is as it was found: none
     usable: dict[str, State] = {}
@@ -397,7 +394,8 @@ class LatencyTimes(TimesFile, Watched):
     def at_answer_length(self) -> "LatencyTimes":
         """The times of the response length that stands next to the answers' quality."""
         lengths = {times.protocol.new_tokens: times for times in self.other_lengths}
-        return lengths.get(self.protocol.answer_tokens or UNKNOWN, self)
+        chosen = lengths.get(self.protocol.answer_tokens or UNKNOWN, self)
+        return chosen.model_copy(update={"model": self.model, "dataset": self.dataset})
 
     @property
     def device(self) -> str:

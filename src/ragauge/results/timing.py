@@ -3,13 +3,15 @@ machines.
 """
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ragauge.cost.hardware import Precision
+from ragauge.io.jsonl import JsonObject
 from ragauge.methods.base.method import State
 from ragauge.results.cells import (
     Cell,
+    Cells,
     CellSource,
     Measure,
     Measures,
@@ -28,9 +30,7 @@ LIKE_PAPERS = "as in the paper, of two states"
 QUARTILES = "low and high are quartiles"
 
 
-def speedup_cells(
-    runs: Runs, more_keys: Callable[[Variant], Mapping[str, Any] | None]
-) -> list[Cell]:
+def speedup_cells(runs: Runs, more_keys: Callable[[Variant], Mapping[str, Any] | None]) -> Cells:
     """The cells of each timed variant to which `more_keys` gives others, in a row of the data set
     whose prompts were timed: `<state>_speedup_<device>`, `measured_speedup_<device>` (as the papers
     have it: the variant in the best of its states, naive with nothing read), and the preparation.
@@ -130,29 +130,17 @@ def quartiles(
     )
 
 
-def find(runs: Runs, dataset: str, model: str) -> LatencyTimes | None:
-    """The latency file of a model on prompts of a data set, one that was not refused where there
-    are several. It may name the registered data set in place of the label, unless that is the label
-    of another one here.
-    """
-    registered = runs.registered(dataset)
-    labels = {label for label, _ in runs.groups()}
-    names = (dataset,) if registered in labels else (dataset, registered)
-    latencies = [t for t in runs.latencies if t.model == model and t.dataset in names]
-    return min(latencies, key=lambda latency: bool(latency.refused), default=None)
-
-
 def failures(failed: int, requests: int) -> str:
     """A note on requests without an answer, which only a server has; empty where there are none."""
     return f"{failed} of {requests} requests failed and have no times" if failed else ""
 
 
-def keys(runs: Runs, times: TimesFile, name: str) -> dict[str, Any]:
+def keys(runs: Runs, times: TimesFile, name: str) -> JsonObject:
     method = runs.named(times.model, name).row
     return {"model": times.model, "dataset": times.dataset, "method": method, "variant": name}
 
 
-def unsupported(runs: Runs, times: TimesFile, quantity: str) -> Iterator[Cell]:
+def unsupported(runs: Runs, times: TimesFile, quantity: str) -> Cells:
     """A cell for each variant that the engine of a file of times does not run, with the reason."""
     for name, reason in times.unsupported.items():
         yield Cell(keys(runs, times, name), quantity, Measure(reason=f"not supported: {reason}"))
@@ -163,7 +151,8 @@ def described(latency: LatencyTimes, trials: str = "", state: State | None = Non
     precision, machine, and what was read before the question.
     """
     protocol = latency.protocol
-    answers = f"{protocol.trials} trials, {protocol.new_tokens} generated tokens"
+    several = "" if protocol.trials == 1 else "s"
+    answers = f"{protocol.trials} trial{several}, {protocol.new_tokens} generated tokens"
     return join(
         f"medians of {trials or answers}",
         f"{precision(protocol)} on {place(latency)}",

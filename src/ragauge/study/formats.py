@@ -141,15 +141,17 @@ def pdf(content: bytes) -> Content:
                 "encrypted with AES, which takes the package cryptography"
             ) from None
         pages = pdf_pages.read(reader.pages)
+        unread = sum((page.unread for page in pages), pdf_pages.unread_parts(reader))
     texts = [page.text for page in pages if page.text]
     if not texts:
         raise UnreadableError(
             f"no text on any of its {len(pages)} pages: a scan needs text recognition (OCR) first"
         )
     running = sorted(line for page in pages for line in page.running)
-    omissions = f"{len(running)} running lines, the last {running[-1]!r}" if running else ""
+    omissions = [f"{len(running)} running lines, the last {running[-1]!r}"] if running else []
+    omissions += [f"{count} {kind}" for kind, count in unread.items()]
     warning = "; ".join(pdf_pages.warnings(pages))
-    return Content("\n\n".join(texts), warning=warning, omissions=omissions)
+    return Content("\n\n".join(texts), warning=warning, omissions="; ".join(omissions))
 
 
 READERS: dict[str, Callable[[bytes], Content]] = {

@@ -51,15 +51,15 @@ SHEET = (  # of what looks the same without a style sheet
     "sup, .superscript{vertical-align:super} sub, .subscript{vertical-align:sub}"
     " .ltx_note_content{display:block}"
 )
-# of style sheets: comments and what holds under conditions, as in print; rules; selectors of
-# tags and classes alone; the properties that decide what is read; and any property of a style
+# of style sheets: comments and what holds under conditions, as in print; selectors of tags and
+# classes alone; the properties that decide what is read; and any property of a style
 CONDITIONAL = re.compile(
-    r"/\*.*?\*/|<!--|-->|@[^{};]*(?:;|\{(?:[^{}]*\{[^{}]*\})*[^{}]*\})", re.DOTALL
+    r"/\*.*?\*/|<!--|-->|@[^@{};]*(?:;|\{(?:[^{}]*\{[^{}]*\})*[^{}]*\})", re.DOTALL
 )
-RULE = re.compile(r"([^{}]+)\{([^{}]*)\}")
 SELECTOR = re.compile(r"(?:^|,)\s*(?=[\w.])(\w*)((?:\.[\w-]+)*)\s*(?=,|$)")
 DECIDING = re.compile(
-    r"(?<![\w-])(?:vertical-align\s*:\s*su[bp]|display|visibility|text-decoration)[^;]*", re.I
+    r"(?<![\w-])(?:vertical-align\s*:\s*su[bp]|display|visibility|text-decoration|list-style)[^;]*",
+    re.IGNORECASE,
 )
 PROPERTY = re.compile(r"([\w-]+):([^;]*)")
 INPUTS = (
@@ -106,6 +106,8 @@ def repair(tree: Element) -> Counter[str]:
             if element.getparent() is not None and element.tag != "body":
                 left_out[kind] += text_size(element)
                 element.drop_tree()
+    drawn = "".join(tree.xpath("//svg//text//text()"))
+    left_out["text of drawings"] += len("".join(drawn.split()))
     for text in tree.xpath(UNSEEN):
         left_out["hidden text"] += len("".join(text.split()))
         setattr(text.getparent(), "tail" if text.is_tail else "text", " ")
@@ -128,7 +130,8 @@ def repair(tree: Element) -> Counter[str]:
 def _apply_style_sheets(tree: Element) -> None:
     """Write what style sheets say of tags and classes into styles, before what stands there."""
     sheets = SHEET + "".join(element.text or "" for element in tree.iter("style"))
-    for selectors, body in reversed(RULE.findall(CONDITIONAL.sub("", sheets))):
+    for rule in reversed(CONDITIONAL.sub("", sheets).split("}")):
+        selectors, _, body = rule.rpartition("{")
         style = ";".join(DECIDING.findall(body))
         for tag, classes in SELECTOR.findall(selectors if style else ""):
             path = re.sub(r"\.([\w-]+)", r"[contains(concat(' ', @class, ' '), ' \1 ')]", classes)
@@ -229,7 +232,7 @@ def _items(element: Element) -> Iterator[str]:
     step = -1 if element.get("reversed") is not None else 1
     number = _integer(element, "start", len(element.findall("li")) if step < 0 else 1)
     styles = re.findall("(?:low|upp)er-(?:alpha|latin|roman)", element.get("style", ""))
-    kind = (*styles, element.get("type", ""))[0]
+    kind = [element.get("type", ""), *styles][-1]
     yield from _paragraphs(element.text or "")
     for child in element:
         parts = list(_block(child)) if child.tag in BLOCKS else [*_paragraphs(_inline(child))]

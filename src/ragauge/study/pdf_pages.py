@@ -26,6 +26,16 @@ MIN_WORDS = 0.95  # part of the words of pypdf's plain mode that its layout mode
 COLUMN_CHARACTERS = 20  # of a line, from which cells side by side are columns of prose
 COLUMNS = "columns or cells that may be mixed up"
 PROBLEMS = ("no text", "almost no text", "garbled text", "words run together", COLUMNS)  # of a page
+# a text that is smaller than the one before it, by this factor at least, and whose line is higher
+# or lower by such parts of that one's size, is raised or lowered
+SMALLER = 0.9
+SHIFT = (0.1, 0.7)
+RAISED = "raised or lowered texts, which stand there as others"
+ANNOTATIONS = {  # that are not read
+    "/Text": "comments",
+    "/FileAttachment": "attached files",
+    "/StrikeOut": "passages struck out, which are read",
+}
 
 _GAP = re.compile(r"(?<=\S) {3,}(?=\S)")
 _MARK = re.compile(r"(?<!\S)([•▪◦‣·●○■–*-]|\(?(?:\d{1,3}|[a-z])[.)]) {3,}(?=\S)")  # of a list
@@ -40,6 +50,7 @@ class Page(NamedTuple):
     text: str
     problems: dict[str, bool]  # one of PROBLEMS -> whether the page has it
     running: set[str]  # lines that were left out
+    unread: Counter[str]  # what is not read of it, by kind
 
 
 Gap = tuple[int, int]  # columns
@@ -47,12 +58,16 @@ Gap = tuple[int, int]  # columns
 
 def read(pages: Sequence[Any]) -> list[Page]:
     """Read the pages of pypdf in their order."""
-    plain = [page.extract_text() for page in pages]
+    shifts = [_Shifts() for _ in pages]
+    plain = [
+        page.extract_text(visitor_operand_before=shifted.see)
+        for page, shifted in zip(pages, shifts, strict=True)
+    ]
     placed = [_layout_lines(page) for page in pages]
     is_full = sum(map(len, plain)) >= FULL_PAGE * len(pages)
     read = []
-    for page, drawn, lines, numbers in zip(
-        pages, plain, placed, running_lines(placed), strict=True
+    for page, shifted, drawn, lines, numbers in zip(
+        pages, shifts, plain, placed, running_lines(placed), strict=True
     ):
         running = {" ".join(lines[number].split()) for number in numbers}
         laid_out, has_gutter = lay_out([line for n, line in enumerate(lines) if n not in numbers])
@@ -68,8 +83,53 @@ def read(pages: Sequence[Any]) -> list[Page]:
             "words run together": _are_run_together(text),
             COLUMNS: has_gutter and not is_placed,
         }
-        read.append(Page(text, problems, running))
+        annotations = (str(annotation.get("/Subtype")) for annotation in _annotations(page))
+        kinds = (ANNOTATIONS[kind] for kind in annotations if kind in ANNOTATIONS)
+        unread = Counter({RAISED: shifted.count}) + Counter(kinds)
+        read.append(Page(text, problems, running, unread))
     return read
+
+
+class _Shifts:
+    """Counts the texts of a page that are raised or lowered, as exponents are."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.size = 0.0
+        self.rise = 0.0
+        self.last_size = 0.0
+        self.last_y = 0.0
+
+    def see(
+        self, operator: bytes, operands: Sequence[Any], page: Sequence[float], text: Sequence[float]
+    ) -> None:
+        """Take an operator of the page's content, with the matrices of the page and of its text."""
+        if operator == b"Tf":
+            self.size = float(operands[1])
+        elif operator == b"Ts":
+            self.rise = float(operands[0])
+        elif operator in (b"Tj", b"TJ"):
+            size = self.size * abs(text[3])
+            y = text[5] + self.rise * text[3]
+            low, high = (part * self.last_size for part in SHIFT)
+            is_shifted = low < abs(y - self.last_y) < high
+            if is_shifted and (self.rise or size <= SMALLER * self.last_size):
+                self.count += 1
+            else:
+                self.last_size = size
+                self.last_y = y
+
+
+def unread_parts(reader: Any) -> Counter[str]:
+    """Count what a document holds besides its pages and is not read, by kind."""
+    root = reader.trailer["/Root"]
+    hidden = root.get("/OCProperties", {}).get("/D", {}).get("/OFF", ())
+    has_xfa = "/XFA" in root.get("/AcroForm", {})
+    counts = {
+        "attached files": len(reader.attachments),
+        "hidden layers, which are read": len(hidden),
+    }
+    return +Counter({**counts, "forms in XFA": int(has_xfa)})
 
 
 def warnings(pages: Sequence[Page]) -> Iterator[str]:
@@ -91,8 +151,7 @@ def _layout_lines(page: Any) -> list[str]:
 
 def _fields(page: Any) -> Iterator[str]:
     """Yield the filled fields of a form with their names, and the text boxes of a page."""
-    for reference in page.get("/Annots") or ():
-        annotation = reference.get_object()
+    for annotation in _annotations(page):
         field = {**annotation.get("/Parent", {}), **annotation}
         value = field.get("/V", "")
         values = value if isinstance(value, list) else [value]
@@ -101,6 +160,10 @@ def _fields(page: Any) -> Iterator[str]:
             yield str(annotation.get("/Contents", ""))
         elif texts:
             yield f"{field.get('/TU') or field.get('/T', '')}: {', '.join(texts).removeprefix('/')}"
+
+
+def _annotations(page: Any) -> Iterator[Any]:
+    return (reference.get_object() for reference in page.get("/Annots") or ())
 
 
 def paragraphs(text: str) -> str:

@@ -121,8 +121,8 @@ def _draft(study: StudySettings, name: str, deadline: Deadline) -> Draft:
         drop=study.drop_near_duplicates,
     )
     print(corpus, flush=True)
-    for name, omission in islice(sources.omissions.items(), MAX_NAMED):
-        print(f"left out of {name}: {omission}")
+    for path, omission in islice(sources.omissions.items(), MAX_NAMED):
+        print(f"left out of {path}: {omission}")
     folder.claim(study.out)
     files = dict[str, bytes]()
     account = {

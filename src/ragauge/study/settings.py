@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ragauge.config import reading
 from ragauge.config.checks import check_source
 from ragauge.config.model import SERVED, ModelEntry
 from ragauge.config.sources import check_served
@@ -68,9 +69,8 @@ class StudySettings:
     @property
     def entry(self) -> ModelEntry:
         """The model as an entry of the configuration."""
-        if self.is_served:
-            return ModelEntry(source=self.model)
-        return ModelEntry(source=self.model, device=self.device)
+        device = {} if self.is_served else {"device": self.device}
+        return reading.checked(ModelEntry, {"source": self.model, **device}, "--model")
 
     @property
     def passage_tokenizer(self) -> str:

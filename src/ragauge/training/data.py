@@ -77,17 +77,12 @@ def build(
     parts = {"held_out": questions.write(held_out_passages, settings.held_out_documents)}
     parts["train"] = questions.write(passages(train, settings, one_each=False), settings.documents)
     count = len(parts["train"])
-    if not count:
-        raise UserError(
-            f"no question of {questions.counts['asked']} can be trained on: {dict(questions.problems)}"
-        )
     if count < MIN_SHARE * settings.documents:
-        available = (
-            f"the corpora hold {len(train)} articles of {settings.min_characters} characters"
-        )
         raise UserError(
-            f"training data: {count} documents found, {settings.documents} requested; {available} that are "
-            "not held out; name further corpora or request fewer documents"
+            f"training data: {count} documents found, {settings.documents} requested; the corpora"
+            f" hold {len(train)} articles of {settings.min_characters} characters that are not held"
+            f" out, and questions were left out: {dict(questions.problems)}; name further corpora or"
+            " request fewer documents"
         )
     sizes = {
         "long_articles": len(articles),

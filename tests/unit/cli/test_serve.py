@@ -13,11 +13,11 @@ import tiny_models
 from ragauge.cli._main import main
 from ragauge.pipelines.database import chunking, embed
 from ragauge.pipelines.indexes.ivf_pq import IvfPq
-from ragauge.pipelines.retrieval.retriever import CancelledSearchError, Query, Retriever
+from ragauge.pipelines.retrieval.retriever import Query, Retriever
 from ragauge.pipelines.service import process
 from ragauge.pipelines.service.client import Client, RetrievalError
 from ragauge.pipelines.service.fanout import Fanout
-from ragauge.pipelines.service.server import LoadedIndex, Server
+from ragauge.pipelines.service.server import Server
 from ragauge.pipelines.service.settings import ServerSettings
 from ragauge.testing import write_checkpoint
 from tables import cases
@@ -71,7 +71,7 @@ def address(running):
 
 
 def queries(retriever):
-    chunks = retriever.database.tokens(np.arange(0, 60, 7)).tolist()
+    chunks = retriever.database.tokens(np.arange(0, 60, 7))
     made = [
         Query(tokens=tokens, k=1 + i % 4, nprobe=1 + i % NLIST, continuation=i % 3)
         for i, tokens in enumerate(chunks)
@@ -86,14 +86,8 @@ def queries(retriever):
 def test_requests_searched_together_get_what_each_gets_by_itself(retriever):
     all_queries = queries(retriever)
     requests = [all_queries[:1], all_queries[1:4], all_queries[4:]]
-    for answers, request in zip(retriever.search_together(requests, None), requests, strict=True):
+    for answers, request in zip(retriever.search_together(requests), requests, strict=True):
         parts.assert_same(answers, retriever.search(request))
-
-
-def test_a_search_that_nobody_waits_for_stops_before_its_next_stage(retriever):
-    answers = iter([False, True])
-    with pytest.raises(CancelledSearchError):
-        retriever.search_together([queries(retriever)[:1]], lambda: next(answers))
 
 
 def test_the_parts_answer_as_the_whole(folder, retriever):
@@ -109,9 +103,7 @@ def test_the_parts_answer_as_the_whole(folder, retriever):
                 threads=1,
                 part=(number, SHARDS),
             )
-            server = opened.enter_context(
-                Server(LoadedIndex(part, part.describe(), list), ServerSettings(port=0))
-            )
+            server = opened.enter_context(Server(part, ServerSettings(port=0)))
             clients.append(opened.enter_context(Client(server.address)))
         merged = Fanout(clients).search(shared)
         whole = retriever.search(shared)
@@ -120,9 +112,10 @@ def test_the_parts_answer_as_the_whole(folder, retriever):
         ):
             Fanout(clients).search([Query(text="a", budget_s=1.0)])
     for of_parts, answer in zip(merged, whole, strict=True):
-        np.testing.assert_array_equal(of_parts.distances, answer.distances)
+        distances = [row.distance for row in answer.rows]
+        assert [row.distance for row in of_parts.rows] == distances
         # faiss breaks ties in the order of its lists
-        if len(set(answer.distances.tolist())) == len(answer.distances):
+        if len(set(distances)) == len(distances):
             parts.assert_same([of_parts], [answer])
 
 

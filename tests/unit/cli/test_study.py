@@ -9,8 +9,7 @@ import yaml
 from ragauge.cli._main import main
 from ragauge.config import loading
 from ragauge.datasets.base import loader
-from ragauge.io.files import write_file
-from ragauge.study import documents, folder, passages, retrieval, writing
+from ragauge.study import documents, passages, retrieval, writing
 from ragauge.study.passages import Passage
 from ragauge.study.questions import StudyQuestion, read_questions
 from ragauge.study.retrieval import Retrieval, gold_passages
@@ -121,20 +120,6 @@ def test_a_study_is_written_again_but_not_over_changes(tmp_path, changed):
     assert (out / changed).read_bytes() == before + b"\n"
     (out / changed).write_bytes(before)
     assert study(out) == ""
-
-
-@pytest.mark.parametrize("written", [0, 1, 2])
-def test_a_study_killed_while_it_is_written_is_written_again(tmp_path, written):
-    files = {"questions.jsonl": b"1", "config.yaml": b"2"}
-    folder.write(tmp_path / "work", files)
-    left = iter([True] * (1 + written))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            folder, "write_file", lambda path, content: next(left) and write_file(path, content)
-        )
-        with pytest.raises(StopIteration):
-            folder.write(tmp_path / "work", {name: content * 2 for name, content in files.items()})
-    folder.check(tmp_path / "work", tuple(files), "snakemake")
 
 
 def test_a_model_beside_the_documents_is_named_by_its_full_path(tmp_path, monkeypatch):

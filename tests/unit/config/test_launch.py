@@ -1,15 +1,19 @@
 """What the start and the end of a workflow run say."""
 
 import os
+import subprocess
 import sys
 import sysconfig
 from functools import partial
 from types import SimpleNamespace
 
+import pytest
+
 from ragauge.config.launch import files, processes
 from ragauge.config.launch.failed_jobs import failed_jobs
 from ragauge.config.launch.module_use import begin_with
-from ragauge.config.launch.processes import lock_folder
+from ragauge.config.launch.processes import check_committed, lock_folder
+from ragauge.errors import UserError
 
 FAILED = """\
 Error in rule answers:
@@ -70,3 +74,22 @@ def test_a_command_runs_in_any_shell(tmp_path, monkeypatch):
         processes.use_own_commands()
         assert own in os.environ["PATH"].split(os.pathsep)
         assert os.environ["PATH"].count(own) == 1
+
+
+def git(folder, *arguments):
+    settings = ("-c", "user.name=T", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")
+    subprocess.run(["git", *settings, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+def test_a_reference_run_of_uncommitted_code_is_refused(tmp_path):
+    module = tmp_path / "src" / "ragauge" / "text.py"
+    module.parent.mkdir(parents=True)
+    module.write_text("X = 1\n")
+    git(tmp_path, "init", "--quiet")
+    git(tmp_path, "add", "src")
+    git(tmp_path, "commit", "--quiet", "--message", "all")
+    check_committed("reference-tiny", module)
+    module.write_text("X = 2\n")
+    check_committed("tiny", module)  # other runs may be of any code
+    with pytest.raises(UserError, match=r"reports/reference-tiny: 1 files .*src/ragauge/text\.py"):
+        check_committed("reference-tiny", module)

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 
 from plugin_packages import forget
-from ragauge.assets import catalog, resolver
 from ragauge.config.code import code_of
 from ragauge.config.launch import slurm
 from ragauge.config.launch.command_line import retyped
@@ -55,22 +54,6 @@ def test_times_at_the_median_length_need_the_answers_of_what_is_timed(length, re
     assert answers == [f"results/r/answers/wiki_single/{MODEL}/{name}.jsonl" for name in read]
 
 
-def test_an_asset_is_fetched_again_where_the_catalog_says_something_else(
-    monkeypatch,
-):
-    plan = changed(
-        datasets={"wiki_single": {}}, methods={"dense": {"encoder": "bge-large-en-v1.5"}}
-    )
-    before = plan.asset_entry(of(asset="bge-large-en-v1.5"))
-    known = catalog.entries()
-    assert before["query_prefix"]
-    other = known["bge-large-en-v1.5"].model_copy(
-        update={"query_prefix": "query: ", "license": "MIT-0"}
-    )
-    monkeypatch.setattr(resolver, "entries", lambda: {**known, "bge-large-en-v1.5": other})
-    assert plan.asset_entry(of(asset="bge-large-en-v1.5")) == before | {"query_prefix": "query: "}
-
-
 def test_a_model_is_fetched_or_trained_and_its_finder_with_it():
     training = {"t": {"model": MODEL}}
     models = {"a": {"source": MODEL}, "b": {"training": "t"}, "c": {"source": MODEL, "finder": "b"}}
@@ -101,31 +84,6 @@ def test_answers_depend_on_their_own_settings_alone(full):
     assert settings(methods=others | {"bm25_k1": variant}) != before
     assert settings(generation=config.generation.model_copy(update={"max_new_tokens": 7})) != before
     assert settings(seed=5) != before
-
-
-def test_times_are_taken_again_where_a_file_of_counts_changed(tmp_path):
-    file = tmp_path / "counts.yaml"
-    seen = []
-    for query in (3, 4):
-        file.write_text(f"{{preamble: 2, documents: [5], query: {query}, task: 1}}")
-        latency = {"methods": ["naive"], "dataset": "wiki_single", "tokens": str(file)}
-        plan = changed(datasets={"wiki_single": {}}, methods={"naive": {}}, latency=latency)
-        seen.append(plan.timing.settings("latency")(of(dataset="wiki_single", model=MODEL)))
-    assert seen[0] != seen[1]
-
-
-def test_questions_are_written_again_where_the_package_ships_others(tmp_path):
-    (tmp_path / "x.jsonl").touch()
-    entries = {
-        "wiki_long": {},
-        "nq_open": {},
-        "own": {"dataset": "wiki_single", "data": str(tmp_path / "x.jsonl")},
-    }
-    plan = changed(datasets=entries, methods={"naive": {}})
-    files = {label: plan.data.file(of(dataset=label)) for label in entries}
-    names = [Path(path).name for path in files.pop("wiki_long")]
-    assert {"wiki_single.jsonl", "wiki_single.distractors.json"} <= set(names)
-    assert files == {"nq_open": [], "own": str(tmp_path / "x.jsonl")}
 
 
 @pytest.mark.parametrize(
@@ -230,13 +188,11 @@ def test_training_does_not_see_what_its_models_are_asked(full):
     assert full.training.limits(of(training="cfic")) == {"wiki_long": 7}
 
 
-def test_training_a_larger_model_asks_for_its_weights_and_twice_its_floor():
+def test_training_a_larger_model_asks_for_its_weights():
     given = {
         "model": "longalpaca-7b-32k",
         "device": "cuda",
         "processes": 2,
-        "steps": 100,
-        "max_length": 32768,
     }
     plan = changed(training={"g": given})
     label = of(training="g")
@@ -244,8 +200,6 @@ def test_training_a_larger_model_asks_for_its_weights_and_twice_its_floor():
     assert plan.training.mem_mb(label, attempt=1) == pytest.approx(
         4000 + 2 * 4 * weights / 1e6, abs=1
     )
-    products = 100 * 8 * 4 * 2 * weights * 32768 / 312e12  # for each GPU, without attention
-    assert plan.training.runtime(label) > 2 * products / 60
 
 
 def test_training_takes_the_whole_processor_or_a_core_a_gpu():
@@ -259,7 +213,7 @@ def test_training_takes_the_whole_processor_or_a_core_a_gpu():
     cpu = of(training="c")
     gpu = of(training="g")
     assert plan.training.threads(of(training="one")) == 1
-    assert (plan.training.mem_mb(cpu, attempt=2), plan.training.runtime(cpu)) == (16000, 720)
+    assert plan.training.mem_mb(cpu, attempt=2) == 16000
     assert (plan.training.threads(cpu), plan.training.gpus(cpu), plan.training.node(cpu)) == (
         4,
         0,
@@ -270,22 +224,6 @@ def test_training_takes_the_whole_processor_or_a_core_a_gpu():
         2,
         "",
     )
-
-
-def test_the_memory_of_an_index_follows_from_the_encoders_width():
-    index = {"x": {"type": "hnsw", "filled": 10**8}, "y": {"train_vectors": 10**6}}
-    encoders = {384: "minilm", 768: "contriever", 1024: "bge-large-en-v1.5"}
-    databases = {
-        str(width): {"encoder": encoder, "indexes": index} for width, encoder in encoders.items()
-    }
-    plan = changed(databases=databases).retrieval
-    for width in encoders:
-        # of each of two shards, held twice
-        added = 3000 + 10**8 // 2 * (4 * width + 8 * 33 + 8) * 2 // 10**6
-        assert plan.add_mb(of(database=str(width), index="x"), attempt=1) == added
-        assert plan.train_mb(of(database=str(width), index="y"), attempt=2) == 2 * (
-            2000 + 12 * width
-        )
 
 
 def test_an_index_is_made_of_the_shards_that_it_is_over(full):
@@ -308,20 +246,15 @@ def test_pipelines_share_adapters_and_exports():
     }
     plan = changed(databases={"db": {}}, pipelines=pipelines).pipelines
     exports = {label: plan.export(of(pipeline=label)) for label in pipelines}
-    assert exports == {
-        "plain": [],
-        "onnx": f"results/r/onnx/joint/{MODEL}/untrained",
-        "trained": f"results/r/onnx/joint/{MODEL}/db-ivf-1.5",
-        "paper": "results/r/onnx/retro/db/random",
-        "alone": [],
-    }
+    assert exports["plain"] == exports["alone"] == []
+    names = {label: path.removeprefix("results/r/onnx/") for label, path in exports.items() if path}
+    assert len(set(names.values())) == 3
     trained = f"results/r/retrofit/db/ivf/{MODEL}/joint/1.5/adapters.safetensors"
     assert plan.adapters(of(pipeline="trained")) == trained
-    assert trained in plan.export_inputs(of(export=f"joint/{MODEL}/db-ivf-1.5"))
-    assert f"--adapters={trained}" in plan.export_options(of(export=f"joint/{MODEL}/db-ivf-1.5"))
-    assert not [
-        o for o in plan.export_options(of(export=f"joint/{MODEL}/untrained")) if "adapters" in o
-    ]
+    assert trained in plan.export_inputs(of(export=names["trained"]))
+    assert f"--adapters={trained}" in plan.export_options(of(export=names["trained"]))
+    assert not [o for o in plan.export_options(of(export=names["onnx"])) if "adapters" in o]
+    assert names["paper"].startswith("retro/")
     assert plan.index(of(pipeline="alone")) == []
     assert (
         plan.index(of(pipeline="plain"))

@@ -10,7 +10,7 @@ import synthetic_cfic
 import synthetic_piperag
 import synthetic_run
 from ragauge import registry
-from ragauge.config.loading import load, parse
+from ragauge.config.loading import load
 from ragauge.config.plan.plan import Plan
 from ragauge.config.reads import (
     ANY,
@@ -197,27 +197,6 @@ def test_answers_are_read_of_the_data_sets_of_a_kind(datasets, kinds):
     assert [
         one.kind for one in Reads(answers=[every()], datasets=datasets).select(candidates)
     ] == kinds
-
-
-# --- settings ---
-
-
-@pytest.mark.parametrize(
-    ("section", "label", "key", "value", "items"),
-    [
-        ("methods", "superposition_k1", "top_k", 2, {"superposition_table_1", "frontier"}),
-        ("pipelines", "retro_timed", "tokens", 200, {"piperag_figure_4"}),
-    ],
-)
-def test_an_item_depends_on_the_entries_that_it_reads_alone(
-    config, section, label, key, value, items
-):
-    written = config.model_dump(exclude_none=True)
-    written[section][label][key] = value
-    before = Plan(config, 1).items
-    after = Plan(parse(written, "c.yaml"), 1).items
-    names = {"superposition_table_1", "frontier", "piperag_figure_4", "cfic_table_1"}
-    assert {name for name in names if before.settings(name) != after.settings(name)} == items
 
 
 def test_models_that_are_fine_tuned_here_are_left_out_where_an_item_reads_none():

@@ -43,26 +43,6 @@ def test_measured_machine(measured_quickly):
         assert 0 < rate["low"] <= rate["median"] <= rate["high"]
 
 
-def test_the_faster_read_is_the_bandwidth(measured_quickly, monkeypatch):
-    rates = {None: 2.0, "product": 3.0, "slower": 1.0}  # None: a sum
-
-    def rate(size, run):
-        return {"high": size * rates.get(run() if callable(run) else None, 2.0)}
-
-    monkeypatch.setattr(machine, "_rate", rate)
-    monkeypatch.setattr(machine, "_matmul_rate", lambda *_: {})
-    sizes = []
-    for name, fastest in ((None, 2.0), ("product", 3.0), ("slower", 2.0)):
-
-        def weight_read(size, name=name):
-            sizes.append(size)
-            return name and (lambda: name)
-
-        found = machine.measure(threads=1, allow_load=True, weight_read=weight_read)
-        assert found["bandwidth_bytes_per_s"] == {"high": machine.CPU_READ_BYTES * fastest}
-    assert sizes == [machine.CPU_READ_BYTES] * 3
-
-
 @pytest.mark.parametrize(("allow_load", "counts"), [(False, 0.3), (True, 0.8)])
 def test_a_busy_machine_is_measured_again_unless_that_is_allowed(
     allow_load, counts, measured_quickly, monkeypatch

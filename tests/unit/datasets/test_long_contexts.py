@@ -1,8 +1,6 @@
 """LongBench v2 and HELMET's RAG part: official records, prompts word for word, official metrics."""
 
 import json
-import random
-import string
 
 import pytest
 
@@ -10,7 +8,6 @@ import tiny_models
 from ragauge.datasets.base import loader
 from ragauge.errors import UserError
 from ragauge.methods.prompts import PromptStyle, build_prompt
-from ragauge.metrics import base as metrics
 
 
 def choice_record(number, **changes):
@@ -90,40 +87,13 @@ def test_longbench_v2_by_difficulty_and_length(tmp_path, options, numbers):
     path = write(tmp_path / "d.jsonl", [choice_record(number) for number in range(12)])
     found = loader.load("longbench_v2", data=path, **options)
     assert [example.key for example in found] == [f"id{number}" for number in numbers]
-    path = write(tmp_path / "d.jsonl", [choice_record(0, length=3, difficulty=3)])
-    with pytest.raises(UserError, match=r"d.jsonl:1: field '(difficulty|length)' must be"):
-        loader.load("longbench_v2", data=path, **options)
-
-
-def extracted(response):
-    """The chosen letter, by plain searches: in brackets anywhere, else the first without."""
-    text = response.replace("*", "")
-    start = "The correct answer is "
-    for opening, closing in (("(", ")"), ("", "")):
-        for at in range(len(text)):
-            rest = text[at:]
-            if rest.startswith(start + opening):
-                letter = rest[len(start) + len(opening) :][:1]
-                after = rest[len(start) + len(opening) + 1 :]
-                if letter and letter in "ABCD" and after.startswith(closing):
-                    return letter
-    return None
-
-
-def test_a_choice_is_read_as_the_official_code_reads_it():
-    draw = random.Random(7)
-    pieces = ["The correct answer is ", "(A)", "(B", "B", "C)", "**", "(D)", "E", " ", "the ", "\n"]
-    scores = []
-    for _ in range(3000):
-        response = "".join(draw.choices(pieces, k=draw.randint(1, 7)))
-        answer = draw.choice("ABCD")
-        score = metrics.score("multiple_choice", {"prediction": response, "answers": [answer]})
-        assert score == float(extracted(response) == answer), response
-        scores.append(score)
-    assert sum(scores) > 30
-    late = "The correct answer is A, no: **The correct answer is (B)**"
-    assert metrics.score("multiple_choice", {"prediction": late, "answers": ["B"]}) == 1.0
-    assert metrics.score("multiple_choice", {"prediction": late, "answers": ["Paris"]}) is None
+    array = tmp_path / "data.json"  # the official file
+    array.write_text(json.dumps([choice_record(number) for number in range(12)], indent=1))
+    assert loader.load("longbench_v2", data=array, **options) == found
+    for wrong in (3, "Hard"):
+        path = write(tmp_path / "d.jsonl", [choice_record(0, length=wrong, difficulty=wrong)])
+        with pytest.raises(UserError, match=r"d.jsonl:1: field '(difficulty|length)' must be"):
+            loader.load("longbench_v2", data=path, **options)
 
 
 @pytest.mark.parametrize("with_demos", [False, True])
@@ -158,25 +128,3 @@ def test_helmet_chooses_rare_subjects(tmp_path):
     path = write(tmp_path / "d.jsonl", [rag_record(1, s_pop="many")])
     with pytest.raises(UserError, match=r"d.jsonl:1: field 's_pop'"):
         loader.load("helmet_rag", data=path, popularity=3.0)
-
-
-def normalised(text):
-    """SQuAD's normalisation, word by word."""
-    bare = "".join(c for c in text.lower() if c not in string.punctuation)
-    return " ".join(word for word in bare.split() if word not in ("a", "an", "the"))
-
-
-def test_substring_exact_match_is_the_official_one_with_what_follows_answer():
-    draw = random.Random(9)
-    pieces = ["the ", "Paris", "Answer: ", "answer:", " a", ".", "\n", "x y", " An ", "Rome"]
-    for _ in range(2000):
-        prediction = "".join(draw.choices(pieces, k=5))
-        answers = ["".join(draw.choices(pieces, k=2)) for _ in range(2)]
-        at = prediction.lower().find("answer:")
-        first = prediction[at + 7 :] if at >= 0 else prediction
-        parsed = first.split("\n")[0].strip()
-        official = max(
-            normalised(a) in normalised(text) for a in answers for text in (prediction, parsed)
-        )
-        record = {"prediction": prediction, "answers": answers}
-        assert metrics.score("substring_exact_match", record) == float(official), record

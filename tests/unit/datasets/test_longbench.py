@@ -164,15 +164,6 @@ def test_the_gold_section_is_where_the_articles_text_has_it(question, text):
     assert article_text(ARTICLE)[start:stop] == text
 
 
-@pytest.mark.parametrize(
-    ("question", "count"),
-    [(asked("Work", "e"), 2), (asked("Life", "born"), 0), (asked("Work", "engine", "near"), 0)],
-)
-def test_a_gold_section_must_be_one(question, count):
-    with pytest.raises(UserError, match=f"question q: {count} sections fit"):
-        gold_section(ARTICLE, question)
-
-
 def long_record(**changes):
     found = {
         "id": "q",
@@ -199,20 +190,3 @@ def test_a_gold_section_is_read_written_and_read_again(tmp_path):
     unknown = {k: v for k, v in long_record().items() if not k.startswith("section")}
     [without] = loader.load("wiki_long", data=write(tmp_path, unknown))
     assert without.gold_stretches == ()
-
-
-@pytest.mark.parametrize(("start", "stop"), [(9, 9), (-1, 3), (3, 10), (6, 6)])
-def test_a_section_outside_of_the_article_is_refused(start, stop, tmp_path):
-    data = write(tmp_path, long_record(section_start=start, section_stop=stop))
-    with pytest.raises(
-        UserError, match=r"data.jsonl:1: Stretch.* lies outside the text of a gold document"
-    ):
-        loader.load("wiki_long", data=data)
-
-
-def test_stretches_move_with_their_documents():
-    from ragauge.datasets.base.dataset import Document, Example, reordered
-
-    documents = tuple(Document("", text) for text in ("one", "two", "three"))
-    example = Example("k", "q", documents, ("a",), (2,), (Stretch(2, 0, 5),))
-    assert reordered(example, [2, 0, 1]).gold_stretches == (Stretch(0, 0, 5),)

@@ -13,7 +13,6 @@ from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.datasets.base import loader
 from ragauge.datasets.ruler import Ruler
 from ragauge.errors import UserError
-from ragauge.metrics import base as metrics
 from ragauge.options import option_types
 from ragauge.results import shortcuts
 
@@ -210,38 +209,3 @@ def test_no_rule_that_reads_nothing_finds_the_gold_passages_of_our_own_questions
 
 
 # ---- the metrics
-
-
-def official_part(predictions, references):
-    hits = [
-        max(r.lower() in p.lower() for r in rs)
-        for p, rs in zip(predictions, references, strict=True)
-    ]
-    return sum(hits) / len(hits)
-
-
-def official_all(predictions, references):
-    total = 0.0
-    for prediction, refs in zip(predictions, references, strict=True):
-        total += len([r for r in refs if prediction.lower().find(r.lower()) >= 0]) / len(refs)
-    return total / len(predictions)
-
-
-def test_string_match_is_the_official_formula_on_random_texts():
-    draw = random.Random(3)
-    predictions = ["".join(draw.choices("abAB 1", k=12)) for _ in range(300)]
-    references = [
-        ["".join(draw.choices("abAB1", k=draw.randint(1, 3))) for _ in range(draw.randint(1, 5))]
-        for _ in predictions
-    ]
-    for name, official in (
-        ("string_match_part", official_part),
-        ("string_match_all", official_all),
-    ):
-        scores = [
-            metrics.score(name, {"prediction": p, "answers": r})
-            for p, r in zip(predictions, references, strict=True)
-        ]
-        assert sum(scores) / len(scores) == pytest.approx(official(predictions, references))
-        assert metrics.score(name, {"prediction": "x", "answers": []}) is None
-    assert metrics.score("string_match_all", {"prediction": "a\tb", "answers": ["a\nb"]}) == 1.0

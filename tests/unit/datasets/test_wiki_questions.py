@@ -13,16 +13,14 @@ from ragauge.datasets._wiki import (
     DOCUMENTS,
     QUESTIONS,
     SAMPLE,
-    GoldPlace,
-    WikiCorpus,
-    WikiQuestion,
     build_records,
     distractors,
+    gold_passages,
     read_questions,
     records,
 )
 from ragauge.datasets.base import loader
-from ragauge.datasets.base.wikipedia import ArticlePassage, read_passages
+from ragauge.datasets.base.wikipedia import read_passages
 from ragauge.errors import UserError
 from ragauge.methods.rankers.dense import load_encoder
 from ragauge.metrics.base import normalise
@@ -40,7 +38,7 @@ def corpus():
         sample = resolver.resolve(SAMPLE)
     except UserError as error:
         pytest.skip(f"needs the Wikipedia sample: {error}")
-    return WikiCorpus(read_passages(sample))
+    return read_passages(sample)
 
 
 def test_there_are_enough_questions_and_no_two_alike():
@@ -52,18 +50,16 @@ def test_there_are_enough_questions_and_no_two_alike():
 
 def test_no_markup_is_left(corpus):
     marked = [
-        p.title
-        for p in corpus.passages
-        if re.search(r"\{\{|\}\}|\{\||<ref|</|\|thumb|__[A-Z]+__", p.text)
+        p.title for p in corpus if re.search(r"\{\{|\}\}|\{\||<ref|</|\|thumb|__[A-Z]+__", p.text)
     ]
     assert not marked
 
 
 def test_gold_passages_exist_and_the_last_alone_holds_the_answer(corpus):
     for question in (*SINGLE, *MULTI):
-        gold = corpus.gold(question)
+        gold = gold_passages(question, corpus)
         assert len(set(gold)) == len(question.gold) == (2 if question.bridge else 1), question
-        *others, last = (normalise(corpus.passages[i].text) for i in gold)
+        *others, last = (normalise(corpus[i].text) for i in gold)
         answers = [normalise(answer) for answer in question.answers]
         assert any(answer in last for answer in answers), question
         assert not any(answer in other for answer in answers for other in others), question
@@ -83,7 +79,7 @@ def test_no_question_gives_itself_away():
 @pytest.mark.parametrize("questions", [SINGLE, MULTI], ids=["single", "multi"])
 def test_no_sentence_of_the_sample_is_stored(corpus, questions):
     articles = {}
-    for passage in corpus.passages:
+    for passage in corpus:
         articles[passage.article] = (
             articles.get(passage.article, "") + " ".join(words(passage.text)) + " "
         )
@@ -96,7 +92,7 @@ def test_no_sentence_of_the_sample_is_stored(corpus, questions):
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_examples_have_twenty_documents_and_no_distractor_with_an_answer(corpus, path, monkeypatch):
     # which takes seconds
-    monkeypatch.setattr("ragauge.datasets.base.wikipedia.read_passages", lambda _: corpus.passages)
+    monkeypatch.setattr("ragauge.datasets.base.wikipedia.read_passages", lambda _: corpus)
     for record in records(path, resolver.resolve(SAMPLE)):
         texts = [document["text"] for document in record["documents"]]
         assert len(set(texts)) == DOCUMENTS
@@ -114,18 +110,19 @@ def test_the_stored_distractors_are_those_that_the_encoder_chooses(corpus):
     stored = distractors(FILES[1], MULTI, corpus)[question.id]
     encode = load_encoder(ENCODER).encode
     # among others, the chosen ones stand first
-    rows = [*stored, *range(0, len(corpus.passages), 300)]
-    few = WikiCorpus([corpus.passages[i] for i in dict.fromkeys([*rows, *corpus.gold(question)])])
-    embeddings = encode([f"{p.title}\n{p.text}" for p in few.passages])
+    rows = [*stored, *range(0, len(corpus), 300)]
+    rows += gold_passages(question, corpus)
+    few = [corpus[i] for i in dict.fromkeys(rows)]
+    embeddings = encode([f"{p.title}\n{p.text}" for p in few])
     again = choose([question], few, embeddings, encode)[question.id]
-    assert {few.passages[i].text for i in again} == {corpus.passages[i].text for i in stored}
+    assert {few[i].text for i in again} == {corpus[i].text for i in stored}
 
 
 def test_distractors_are_those_of_their_passages(corpus):
     with pytest.raises(
         UserError, match=r"distractors\.json: was chosen for other questions or passages"
     ):
-        distractors(FILES[0], SINGLE, WikiCorpus(corpus.passages[:-1]))
+        distractors(FILES[0], SINGLE, corpus[:-1])
 
 
 def test_records_are_made_again_for_other_distractors(tmp_path, monkeypatch):
@@ -158,16 +155,6 @@ def test_no_rule_that_reads_nothing_finds_the_gold_passages(name):
     found = shortcuts.summary(shortcuts.features(loader.load(name)), seed=0)
     assert found["gold_is_shortest"].n == len(loader.load(name))
     assert not set(shortcuts.BLIND) & set(shortcuts.above_chance(found))
-
-
-def test_a_place_must_name_one_passage():
-    passages = [ArticlePassage("Town", "Days", f"The mayor was Ann in year {n}.") for n in (1, 2)]
-    corpus = WikiCorpus(passages)
-    with pytest.raises(UserError, match="question q: 2 passages fit hop 1"):
-        corpus.gold(WikiQuestion("q", "who was mayor", ("Ann",), (GoldPlace("Town", "Days"),)))
-    assert corpus.gold(
-        WikiQuestion("q", "who was mayor", ("Ann",), (GoldPlace("Town", "Days", "year 2"),))
-    ) == [1]
 
 
 def words(text):

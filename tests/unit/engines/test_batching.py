@@ -8,16 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch.overrides import TorchFunctionMode
 
 import tiny_models
 from ragauge import registry
-from ragauge.cost.flop import attention_macs, trace_macs
 from ragauge.cost.trace import Call
 from ragauge.engines import batched_cache
 from ragauge.engines.batching import BatchScheduler, max_batch_size
-from ragauge.engines.decoder import Decoder
-from ragauge.engines.kernels import choice
 from ragauge.engines.protocol import Limits, SpanEngine
 from ragauge.engines.spans import Row, Span
 from ragauge.engines.store import MemoryStore
@@ -94,53 +90,6 @@ def test_every_method_answers_as_alone(family, encoder):
         ), name
         assert answer.saliency == pytest.approx(expected[0].saliency, abs=1e-4), name
         assert (calls, cached) == expected[1:], name
-
-
-class AttentionMacs(TorchFunctionMode):
-    """Counts the products of attention that torch computes, from the shapes of its calls."""
-
-    macs = 0
-
-    def __torch_function__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        if function is torch.nn.functional.scaled_dot_product_attention:
-            self.macs += 2 * result.numel() * args[1].shape[-2]
-        return result
-
-
-@pytest.mark.parametrize("lengths", [(9, 9, 9, 9), (9, 30, 14), (3, 200)])
-def test_costs_of_a_batch_are_those_of_its_requests_and_padding_is_not_among_them(
-    monkeypatch, lengths
-):
-    """A step attends to as many keys in each row as in the longest; no other product is padded."""
-    monkeypatch.setattr(Decoder, "runs_fused", lambda *_: False)
-    lm = tiny_models.tiny_lm(tiny_models.FAMILIES["llama"])
-    shape = lm.shape
-    new = 5
-
-    def work(count, engine):
-        with engine.tracing() as trace:
-            read(list(range(4, 4 + count)), new, engine)
-        return trace
-
-    works = [partial(work, count) for count in lengths]
-    with choice.using(choice.DEFAULT), AttentionMacs() as computed, BatchScheduler(lm, 4) as batch:
-        tasks = [batch.submit(work) for work in works]
-        finish(batch)
-    traces = [task.result() for task in tasks]
-    bare = [[replace(call, seconds=None) for call in work(lm)] for work in works]
-    assert traces == bare
-    assert [trace_macs(trace, shape) for trace in traces] == [trace_macs(t, shape) for t in bare]
-    counted = sum(
-        attention_macs(shape, *call.lengths, *call.past, call.steps)
-        for trace in traces
-        for call in trace
-    )
-    padding = sum(
-        max(lengths) - length for length in lengths for _ in range(new - 1)
-    )  # keys, over rows and steps
-    each = 2 * shape.head_dim * sum(shape.heads)  # MACs of a key
-    assert computed.macs == counted + each * padding
 
 
 @pytest.mark.parametrize("family", ["llama", "bloom", "olmo2"])

@@ -60,4 +60,4 @@ def test_what_is_truncated_is_forgotten(lm):
         cache.truncate(6)
         question = Row([30, 31, 32], [6, 7, 8], (Span(0, 6),))
         logits.append(lm.extend(cache, [question], stage="query", last_logits=True).last_logits)
-    assert torch.equal(*logits)
+    torch.testing.assert_close(*logits)  # kernels may differ with the number of tokens

@@ -1,6 +1,5 @@
 """Writing records: after any interruption, the same command gives the file of an undisturbed run."""
 
-import json
 import os
 import random
 import resource
@@ -181,20 +180,3 @@ def test_unfinished_records_of_other_settings_are_moved_aside(tmp_path, out, und
     assert "top_k is 4 there, 2 here" in caplog.text
     assert former.read_bytes() == left
     assert out.read_bytes() == undisturbed
-
-
-def test_records_of_another_version_are_refused_and_left(tmp_path, out):
-    message = ".*version 99; .*version 1"
-    run(out)
-    records.meta_path(out).write_text(json.dumps({**records.read_meta(out), "version": 99}))
-    before = out.read_bytes()
-    for action in (lambda: run(out, overwrite=True), lambda: records.read(out)):
-        with pytest.raises(UserError, match=f"{out}: {message}"):
-            action()
-    assert out.read_bytes() == before
-    partial = interrupted(tmp_path / "y.jsonl", KEYS[:2])
-    partial.write_text(partial.read_text().replace('"version": 1', '"version": 99', 1))
-    before = partial.read_bytes()
-    with pytest.raises(UserError, match=f"{partial}: {message}"):
-        run(tmp_path / "y.jsonl")
-    assert partial.read_bytes() == before

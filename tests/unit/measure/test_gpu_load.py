@@ -1,7 +1,6 @@
 """What else a GPU does while times are taken, as a fake `nvidia-smi` tells it."""
 
 import os
-from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -19,7 +18,7 @@ case "$1" in
     --query-compute-apps=*) cat {folder}/processes ;;
 esac
 """
-QUIET = "1980, 1980, 41, 0x0000000000000000"
+QUIET = "0x0000000000000000"
 
 
 @pytest.fixture
@@ -46,16 +45,9 @@ def looked(smi, *states, processes=None):
 
 def test_a_gpu_of_ones_own_at_its_own_pace(smi):
     # a power cap is the rule at full load
-    result = looked(smi, QUIET, "1755, 1980, 63, 0x0000000000000004")
+    result = looked(smi, QUIET, "0x0000000000000004")
     assert result.refusal() is None
-    assert result.state().to_json() == {
-        "looks": 2,
-        "other_processes": 0,
-        "sm_mhz": [1755.0, 1980.0],
-        "max_sm_mhz": 1980.0,
-        "temperature_c": [41.0, 63.0],
-        "slowed": {},
-    }
+    assert result.state().to_json() == {"looks": 2, "other_processes": 0, "slowed": {}}
 
 
 @pytest.mark.parametrize(
@@ -75,7 +67,7 @@ def test_processes_of_others_are_counted(processes, others, smi):
 
 
 def test_a_gpu_that_is_slowed_down_is_refused_with_the_reason(smi):
-    result = looked(smi, QUIET, "900, 1980, 91, 0x0000000000000060")
+    result = looked(smi, QUIET, "0x0000000000000060")
     why = "the GPU lowered its clocks: software thermal slowdown at 1 of 2 looks, hardware thermal slowdown at 1 of 2"
     assert str(result.refusal()).startswith(why)
 
@@ -96,21 +88,9 @@ def test_latencies_of_a_gpu_that_others_used_are_refused(smi):
     )
 
 
-def test_a_look_frames_what_is_measured(smi, monkeypatch):
+def test_a_look_frames_what_is_measured(smi):
     lm = SimpleNamespace(device="cuda")
     processes = f"{os.getpid()}\n99999991\n"
     _, seen = timing.watched(lm, False, lambda: (smi / "processes").write_text(processes))
     assert (seen.gpu.looks, seen.gpu.other_processes) == (2, 1)
     assert "process" in seen.refused
-    monkeypatch.setattr(timing, "ATTEMPTS", 2)
-    loads = (nullcontext(Load(100.0, others_cpu_s)) for others_cpu_s in (0.0, 1.0))
-    monkeypatch.setattr(timing, "competing_load", lambda: next(loads))
-
-    def anew(device):
-        (smi / "processes").write_text("")
-        return watch(device)
-
-    monkeypatch.setattr(timing, "watch", anew)
-    looks = iter([processes, ""])
-    _, seen = timing.watched(lm, False, lambda: (smi / "processes").write_text(next(looks)))
-    assert seen.refused is None  # only the attempt of less load had another process on the GPU

@@ -2,15 +2,11 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
-import lm_references as tiny
-import tiny_models
 from ragauge.cli import _main
 from ragauge.measure import installation
-from ragauge.testing import write_checkpoint
 
 
 @pytest.fixture(autouse=True)
@@ -157,65 +153,3 @@ datasets: {{few: {{dataset: wiki_single, data: {path}, limit: 5}}}}
 def test_options_of_a_data_set_need_one(tmp_path, capsys):
     assert _main.main(["doctor", "--data", str(tmp_path)]) == 2
     assert "--dataset" in capsys.readouterr().err
-
-
-# ---- a model
-
-
-def model_facts(folder, capsys):
-    assert _main.main(["doctor", "--model", str(folder), "--json"]) == 0
-    findings = json.loads(capsys.readouterr().out.splitlines()[-1])["findings"]
-    return {each["topic"]: (each["found"], each["todo"]) for each in findings}
-
-
-def test_what_is_read_of_a_model(tmp_path, capsys):
-    longrope = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
-    scaled = longrope | {"original_max_position_embeddings": 256}
-    tiny.build(
-        "llama_gqa_tied", vocab_size=260, rope_parameters=scaled | {"rope_theta": 500.0}
-    ).save_pretrained(tmp_path)
-    tiny_models.byte_tokenizer().save_pretrained(tmp_path)
-    facts = model_facts(tmp_path, capsys)
-    assert facts.pop("model") == (str(tmp_path), "")
-    assert facts == {
-        "family": ("llama, read as llama: 23,840 parameters, 2 layers, width 32", ""),
-        "positions": ("rotary, type longrope, base 500", ""),
-        "context": ("256 tokens", ""),
-        "quantization": ("none", ""),
-        "tensors": ("every tensor has its place", ""),
-        "end of text": ("<pad> (2)", ""),
-        "tokens": ("260 of 260 rows of the embedding", ""),
-        "template": ("chat", ""),
-    }
-
-
-def test_what_is_refused_of_a_model(tmp_path, capsys):
-    tiny.build("llama").save_pretrained(tmp_path)
-    tiny.edit(tmp_path / "config.json", quantization_config={"quant_method": "awq"})
-    facts = model_facts(tmp_path, capsys)
-    assert facts["quantization"][0] == "refused"
-    assert "weights quantized by awq are not read" in facts["quantization"][1]
-    assert facts["tensors"] == ("refused", "as above")
-    assert facts["template"][0] == facts["end of text"][0] == "refused"
-    assert model_facts(Path("no-such-model"), capsys)["model"][0] == "refused"
-
-
-@pytest.mark.parametrize(
-    ("template", "expected"),
-    [
-        (
-            "{{ messages[0]['content'] }}<|end|><think>\n",
-            ("chat, a response begins in its thoughts", ""),
-        ),
-        (
-            "{{ messages[0]['content'] }}{{ strftime_now('%d') }}",
-            ("chat, with the date 2024-07-26 (template_date)", ""),
-        ),
-        ("{{ messages[0]['content'] | upper }}!", ("refused", "does not show the user's words")),
-    ],
-)
-def test_what_a_chat_template_writes(template, expected, tmp_path, capsys):
-    write_checkpoint(tmp_path)
-    (tmp_path / "chat_template.jinja").write_text(template)
-    fact, reason = model_facts(tmp_path, capsys)["template"]
-    assert (fact, expected[1] in reason) == (expected[0], True)

@@ -22,10 +22,10 @@ from ragauge.engines.lm import LM
 from ragauge.engines.loading import load_lm
 from ragauge.errors import UserError
 from ragauge.io import records
-from ragauge.io.record_writer import RecordWriter
 from ragauge.io.specifications import FinderFacts
 from ragauge.measure import answering, concurrency, engines, inputs, runner
 from ragauge.methods.base import making
+from ragauge.methods.prompts import corpus_spacing
 from ragauge.testing import write_questions
 
 NEW_TOKENS = 5
@@ -219,9 +219,7 @@ def test_the_spacing_of_the_corpus_is_part_of_the_specification(model, data, lm)
     """
     by_corpus = setting_of(model, data, spacing="corpus")
     prompts = [answering.prompt_of(e, by_corpus, lm.tokenizer) for e in examples_of(data)]
-    lengths = {tuple(ids) for prompt in prompts for ids in prompt.documents}
-    mean = len(lengths) / sum(1 / len(ids) for ids in lengths)
-    assert by_corpus.corpus_spacing == pytest.approx(mean)
+    assert by_corpus.corpus_spacing == pytest.approx(corpus_spacing(prompts))
     assert {prompt.corpus_spacing for prompt in prompts} == {by_corpus.corpus_spacing}
     assert setting_of(model, data).corpus_spacing is None
     compressed = {"inner": "superposition", "inner_options": {"spacing": "corpus"}}
@@ -364,26 +362,6 @@ def test_side_by_side_the_answers_are_the_same_and_a_question_that_does_not_fit_
     for batch in ("3", "auto"):
         assert [unclocked(r) for r in found[batch]] == [unclocked(r) for r in found["1"]]
         assert all(r.online_s is r.offline_s is r.first_token_s is None for r in found[batch])
-
-
-def test_interrupted_side_by_side_loses_no_finished_question(model, data, tmp_path, monkeypatch):
-    command = [*arguments(model, data, "naive"), "--out", str(tmp_path / "x.jsonl")]
-    append = RecordWriter.append
-    kept = []
-
-    def interrupted(writer, record):
-        if len(kept) == 2:
-            raise KeyboardInterrupt
-        append(writer, record)
-        kept.append(record.key)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(RecordWriter, "append", interrupted)
-        assert main([*command, "--batch", "3"]) == 130
-    assert main([*command, "--batch", "2"]) == 0
-    found = records.read(tmp_path / "x.jsonl")
-    assert [r.key for r in found] == [e.key for e in examples_of(data)]
-    assert {r.key for r in found if r.batch == 3} == set(kept)
 
 
 def test_what_needs_more_memory_is_asked_again_alone(model, data, lm):

@@ -230,15 +230,6 @@ def test_records_hold_evidence_that_every_metric_reads(name, more, tmp_path):
         assert metrics.score("gold_section_recall", dumped) in (0.0, 1.0)
 
 
-def test_a_question_that_fails_is_recorded_and_the_run_goes_on(tmp_path):
-    for record in run(tmp_path, "cfic", "--set", "d=500", "--allow-failed", context=700):
-        assert record.status == "failed"
-        assert "the model's context of 700 tokens has no room for a document; lower d" in (
-            record.reason or ""
-        )
-        assert record.evidence is None
-
-
 def test_a_record_of_evidence_that_another_model_found_says_so(tmp_path, capsys):
     finder = write_checkpoint(
         tmp_path / "finder", max_position_embeddings=2500, intermediate_size=96
@@ -295,16 +286,3 @@ def test_a_prompt_that_lost_its_middle_says_so(tmp_path):
         assert record.tokens["generated"] <= 32  # the data set's own
         assert record.tokens["truncated"] == record.truncated
         assert sum(record.tokens["documents"]) + record.truncated == len("Houses\n" + ARTICLE)
-
-
-def test_a_kept_document_serves_the_other_methods_too(tmp_path):
-    kept = ["--document-store", str(tmp_path / "kept"), "--document-store-gb", "1"]
-    for context in (2500, 1100):  # whole, and without its middle
-        run(tmp_path, "cfic", "--set", "d=20", "--overwrite", *kept, context=context)
-        for name, option in (("cfic", "d=30"), ("free_extraction", "volume=20")):
-            [record, _] = run(
-                tmp_path, name, "--set", option, "--overwrite", *kept, context=context
-            )
-            read = [call for call in record.trace if call["stage"] == "documents"]
-            assert read
-            assert all(call.get("loading_s") for call in read)

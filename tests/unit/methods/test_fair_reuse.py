@@ -1,11 +1,7 @@
 """What keeps comparisons of reuse fair, and what is refused before anything runs."""
 
-from dataclasses import asdict
-from pathlib import Path
-
 import pytest
 
-from ragauge.config.loading import load
 from ragauge.datasets.base import loader
 from ragauge.engines.spans import Span
 from ragauge.errors import UserError
@@ -14,7 +10,6 @@ from ragauge.methods.base import making
 from ragauge.methods.base.compression import Press
 from ragauge.methods.base.method import plain_row
 from ragauge.methods.compressors.base import Context
-from ragauge.report.items.reuse._family import KNOBS
 from ragauge.testing import write_questions
 from tiny_models import LLAMA, tiny_lm, tiny_prompt
 
@@ -30,41 +25,6 @@ def test_options_are_chosen_on_other_questions_than_the_tests(tmp_path):
     assert {*tuning, *test} == {*everything}
     assert 0.1 < len(tuning) / 60 < 0.35
     assert [key for key in everything if key in tuning] == tuning  # in the order of the file
-
-
-@pytest.mark.parametrize("name", ["papers/reuse", "reference/reuse"])
-def test_knobs_that_are_compared_are_run_on_both_folds(name, root, monkeypatch):
-    monkeypatch.chdir(root)
-    if not Path("../shared/data/nq_open").exists():
-        pytest.skip("the official files are not here")
-    config = load(Path(f"configs/{name}.yaml"))
-    folds = {
-        label: entry.options.get("fold")
-        for label, entry in config.datasets.items()
-        if "nq_open" in label
-    }
-    assert folds.pop("nq_open_tuning") == "tuning"
-    assert set(folds.values()) == {"test"}
-    test, tuning = (_knobs(config, dataset) for dataset in ("nq_open", "nq_open_tuning"))
-    swept = {curve: values for curve, values in test.items() if len(values) > 1}
-    assert {"superposition", "dense", "epic", "cache_blend", "prophet_kv"} <= {
-        method for method, _ in swept
-    }
-    assert {
-        curve: values for curve, values in swept.items() if not values <= tuning.get(curve, set())
-    } == {}
-
-
-def _knobs(config, dataset):
-    """The values of its knob at which each method, at its other options, answers a data set."""
-    found = {}
-    for job in config.answers():
-        variant = config.methods[job.variant]
-        if job.dataset == dataset and (knob := KNOBS.get(variant.method)):
-            options = asdict(variant.instance)
-            value = options.pop(knob)
-            found.setdefault((variant.method, repr(options)), set()).add(value)
-    return found
 
 
 def test_a_compressor_leaves_a_token_of_the_shortest_document():

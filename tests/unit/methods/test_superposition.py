@@ -4,7 +4,7 @@ brute-force mask.
 
 import random
 from dataclasses import replace
-from itertools import accumulate, pairwise, product
+from itertools import accumulate, product
 
 import numpy as np
 import pytest
@@ -16,9 +16,7 @@ from ragauge import registry
 from ragauge.engines.protocol import Limits
 from ragauge.errors import UserError
 from ragauge.methods.base import making
-from ragauge.methods.base.method import plain_row
 from ragauge.methods.base.reading import Reading
-from ragauge.methods.base.windows import split_paths
 from ragauge.methods.prompts import (
     PREAMBLE,
     TASK,
@@ -310,25 +308,6 @@ def test_caching_and_parallelization_are_lossless(lm, options):
         assert_alike(answer, answers[0])
 
 
-def test_what_is_offline_and_parallel_is_what_the_options_say(llama, prompt):
-    for caching, parallel in product([True, False], repeat=2):
-        with llama.tracing() as trace:
-            fresh(
-                llama,
-                make("superposition", path_caching=caching, path_parallelization=parallel),
-                prompt,
-            )
-        assert {c.stage for c in trace if c.offline} == (
-            {"preamble", "documents"} if caching else set()
-        )
-        assert {c.stage for c in trace if c.parallel} == (
-            {"documents", "query"} if parallel else set()
-        )
-        assert sum(c.stage == "documents" for c in trace) == (
-            1 if parallel else len(prompt.documents)
-        )
-
-
 def test_left_aligned_positions(lm, prompt):
     graph = trunk(prompt)
     at = [unit_steps(7, len(document)) for document in prompt.documents]
@@ -374,16 +353,6 @@ def test_paths_of_several_documents(lm, prompt):
     assert answer.kept == ((0, 1), (2, 3))[kept]
     assert answer.ids == greedy(lm, *fork_join(joined, [kept]))[0]
     assert answer.saliency[0] == answer.saliency[1] != answer.saliency[2] == answer.saliency[3]
-
-
-@pytest.mark.parametrize(
-    ("documents", "factor"), [(20, 1), (20, 3), (20, 7), (20, 20), (20, None), (5, 9), (1, 1)]
-)
-def test_paths_hold_adjacent_documents_as_evenly_as_can_be(documents, factor):
-    paths = split_paths(documents, factor)
-    assert [i for path in paths for i in path] == list(range(documents))
-    assert len(paths) == min(factor or documents, documents)
-    assert max(map(len, paths)) - min(map(len, paths)) <= 1
 
 
 def test_the_first_token_of_segments_is_dropped_as_in_the_released_code(lm, prompt):
@@ -529,47 +498,33 @@ def test_prompt_cache_hides_everything_from_its_documents(lm, prompt):
 # ---- attention sort
 
 
-def last_attention(lm, prompt, order):
-    """Attention of the last token on each document, summed over its tokens, where they stand in
-    this order.
+def attention_paid(lm, prompt, order, tokens):
+    """Attention of these tokens, on average, on each document, summed over its tokens, where they
+    stand in this order.
     """
     names = [("document", i) for i in order]
     documents = [(name, prompt.documents[name[1]]) for name in names]
-    graph = chain([(PREAMBLE, prompt.preamble), *documents, (TASK, [*prompt.query, *prompt.task])])
-    weights = dense(lm, graph)[1].mean((0, 1))[-1]
+    graph = chain([(PREAMBLE, prompt.preamble), *documents, (TASK, prompt.ending)])
+    weights = dense(lm, graph)[1].mean((0, 1))[tokens].mean(0)
     return [float(weights[token_range(graph, ("document", i))].sum()) for i in range(len(order))]
 
 
-def test_attention_sort_puts_the_most_attended_last(lm):
+@pytest.mark.parametrize("observed", ["last_token", "query"])
+def test_attention_sort_puts_the_most_attended_last(lm, observed):
     prompt = tiny_prompt([9, 14, 5, 11, 9, 7], seed=1)
+    of_query = slice(-len(prompt.ending), -len(prompt.task))
+    tokens = of_query if observed == "query" else slice(-1, None)
     for rounds in (1, 2, 3):
         order = list(range(6))
         for _ in range(rounds - 1):
-            weights = last_attention(lm, prompt, order)
+            weights = attention_paid(lm, prompt, order, tokens)
             order = sorted(order, key=weights.__getitem__)
-        answer = fresh(lm, make("attention_sort", rounds=rounds), prompt)
+        answer = fresh(lm, make("attention_sort", rounds=rounds, observed=observed), prompt)
         assert list(answer.kept) == order
-        assert list(answer.saliency) == pytest.approx(last_attention(lm, prompt, order), abs=1e-5)
+        paid = attention_paid(lm, prompt, order, tokens)
+        assert list(answer.saliency) == pytest.approx(paid, abs=1e-5)
         sorted_prompt = replace(prompt, documents=[prompt.documents[i] for i in order])
         assert answer.ids == fresh(lm, make("naive"), sorted_prompt).ids
-
-
-def test_attention_sort_by_the_query_sees_the_attention_of_all_its_tokens(lm):
-    prompt = tiny_prompt([9, 14, 5, 11], seed=3)
-    answer = fresh(lm, make("attention_sort", rounds=1, observed="query"), prompt)
-    ids = prompt.plain(prompt.documents)
-    stop = len(prompt.preamble) + sum(map(len, prompt.documents))
-    weights = np.zeros(len(ids))
-    for last in range(stop, stop + len(prompt.query)):
-        read = lm.extend(
-            lm.new_cache(last + 1), [plain_row(ids[: last + 1])], stage="prompt", attention="last"
-        )
-        weights[: last + 1] += read.attention[0].numpy() / len(prompt.query)
-    edges = np.cumsum([len(prompt.preamble), *map(len, prompt.documents)])
-    assert list(answer.saliency) == pytest.approx(
-        [weights[a:b].sum() for a, b in pairwise(edges)], abs=1e-5
-    )
-    assert answer.ids == fresh(lm, make("naive"), prompt).ids
 
 
 # ---- rankers
@@ -605,19 +560,6 @@ def test_the_first_document_is_read_once_and_offline(name, llama, encoder, promp
     assert traces[0] == [("rank", False), ("documents", True), ("task", False), ("decode", False)]
     assert traces[1] == [("rank", False), ("task", False), ("decode", False)]
     assert trace[1].past == (len(prompt.preamble) + len(prompt.documents[best]),)
-
-
-@pytest.mark.parametrize("name", RANKERS)
-def test_without_caching_nothing_of_a_ranker_but_its_index_is_offline(name, llama, encoder, prompt):
-    method = make(name, encoder, path_caching=False)
-    with llama.tracing() as prepared:
-        state = method.prepare(llama, prompt)
-    assert [call.is_index for call in prepared] == ([True] if name == "dense" else [])
-    for _ in range(2):
-        with llama.tracing() as trace:
-            method.answer(llama, state, prompt, LIMITS)
-        assert not any(call.offline for call in trace)
-        assert [c.stage for c in trace].count("rank") == 1
 
 
 def test_dense_scores_are_dot_products_of_embeddings(llama, encoder, prompt):

@@ -49,10 +49,28 @@ f1, dog dog, [dog], 0.6666666667
 f1, cat, [dog, a cat], 1.0
 f1, "", [dog], 0.0
 f1, the, [a], 1.0
+string_match_part, Seen in 1ROME., [Oslo, rome], 1.0
+string_match_part, Rom, [Rome], 0.0
+string_match_all, Rome and OSLO, [oslo, Lima, Rome, Paris], 0.5
+# control characters are line ends
+string_match_all, "a\tb", ["a\nb"], 1.0
+substring_exact_match, "No.\nAnswer: The Paris!", [paris], 1.0
+substring_exact_match, Pari, [Paris, Rome], 0.0
+multiple_choice, "The correct answer is A, no: **The correct answer is (B)**", [B], 1.0
+multiple_choice, The correct answer is (B, [B], 0.0
+multiple_choice, The correct answer is B, [B], 1.0
+multiple_choice, the correct answer is (B), [B], 0.0
+multiple_choice, The correct answer is (E) or C), [C], 0.0
 """),
 )
 def test_by_hand(name, prediction, answers, expected):
     assert metrics.score(name, record(prediction, *answers)) == pytest.approx(expected)
+
+
+def test_what_does_not_apply_has_no_score():
+    assert metrics.score("multiple_choice", record("The correct answer is (A)", "Paris")) is None
+    assert metrics.score("string_match_all", record("x")) is None
+    assert metrics.score("string_match_part", record("x")) is None
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from dataclasses import replace
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
 
 import service_parts
 import tiny_models
@@ -25,11 +24,9 @@ from ragauge.pipelines import pipeline
 from ragauge.pipelines.database.database import Database
 from ragauge.pipelines.evaluation import EvaluationStretch, texts
 from ragauge.pipelines.modes._joint import JointDecoder
-from ragauge.pipelines.modes._retro import random_network
 from ragauge.pipelines.performance import GenerationModel
 from ragauge.pipelines.pipeline import Pipeline
 from ragauge.pipelines.retrieval.retriever import About
-from ragauge.pipelines.sizes import Sizes
 from ragauge.pipelines.specification import PipelineSpecification
 from ragauge.pipelines.windows import Windows
 from ragauge.results import comparison
@@ -316,56 +313,6 @@ def test_held_out_text_takes_each_article_before_any_twice(folder):
         texts(database, 9000)
 
 
-def test_one_command_runs_the_pipelines_of_a_configuration_that_take_turns(folder, tmp_path):
-    timed = {"task": "generate", "interleaved": True, "tokens": 100, "limit": 2, "trials": 2}
-    pipelines = {
-        "drawn_{interval}": {**timed, "schedule": "random", "interval": [16, 64]},
-        "none": {**timed, "schedule": "no_retrieval"},
-    }
-    sections = {
-        "run": "r",
-        "models": {"tiny": {"source": str(folder / "model"), "dtype": "float32"}},
-        "databases": {"db": {"tokenizer": str(folder / "model")}},
-        "pipelines": pipelines,
-    }
-    config = tmp_path / "c.yaml"
-    config.write_text(json.dumps(sections))
-    out = tmp_path / "none.jsonl"
-    options = ["--config", str(config), "--entry", "none", "--database", str(folder / "db")]
-    assert main(["piperag", "run", *options, "--out", str(out)]) == 0
-    found = {path.stem: read_kind(path, SequenceRecord) for path in tmp_path.glob("*.jsonl")}
-    assert found.keys() == {"none", "drawn_16", "drawn_64"}
-    for records in found.values():
-        assert [len(record.trials_s) for record in records] == [2, 2]
-        assert [record.status for record in records] == ["ok", "ok"]
-
-
-TINY_RETRO = Sizes(10, 2, 32, 4, 48, (1,), 1, 24, 2, 40, (0,))
-
-
-def test_retro_itself_generates_with_random_weights_and_scores_with_a_users(
-    folder, tmp_path, monkeypatch
-):
-    monkeypatch.setattr("ragauge.pipelines.modes._retro.PAPER", TINY_RETRO)
-    common = ("--schedule", "random", "--mode", "retro")
-    assert command(folder, tmp_path / "g.jsonl", *common, "--task", "generate") == 0
-    records = list(read_kind(tmp_path / "g.jsonl", SequenceRecord))
-    assert [(record.status, len(record.generated or [])) for record in records] == [
-        ("ok", 36)
-    ] * len(records)
-    assert json.loads((tmp_path / "g.meta.json").read_text())["fingerprint"]["model"] == "retro"
-    vocabulary = Database(folder / "db").vocabulary
-    save_file(
-        random_network(replace(TINY_RETRO, vocab=vocabulary)).state_dict(),
-        tmp_path / "w.safetensors",
-    )
-    assert (
-        command(folder, tmp_path / "p.jsonl", *common, "--weights", str(tmp_path / "w.safetensors"))
-        == 0
-    )
-    assert all((record.nll or 0) > 0 for record in read_kind(tmp_path / "p.jsonl", SequenceRecord))
-
-
 @pytest.mark.parametrize("mode", ["joint", "cross_attention"])
 def test_a_mode_is_trained_and_scored_by_the_command_line(folder, tmp_path, mode):
     chunks = Database(folder / "db")
@@ -477,22 +424,3 @@ def test_a_configuration_names_a_running_server(folder, tmp_path, capsys):
 
 def _tokenizer(folder):
     return str(Database(folder / "db").manifest["tokenizer"])
-
-
-def test_an_index_is_known_by_its_hash_not_by_the_address_that_serves_it(folder, tmp_path, capsys):
-    out = tmp_path / "s.jsonl"
-    tokenizer = Database(folder / "db").manifest["tokenizer"]
-
-    def exit_code_with(index):
-        about = replace(EXACT, tokenizer=tokenizer, index=index)
-        with service_parts.server(ExactRetriever(DOCUMENTS), about) as server:
-            return command(folder, out, "--schedule", "retro", "--server", server.address)
-
-    assert exit_code_with("one") == 0
-    before = out.read_bytes()
-    assert exit_code_with("one") == 0  # at another port
-    assert out.read_bytes() == before
-    capsys.readouterr()
-    assert exit_code_with("rebuilt") == 2
-    assert 'another run: index_sha256 is "one" there, "rebuilt" here' in capsys.readouterr().err
-    assert out.read_bytes() == before

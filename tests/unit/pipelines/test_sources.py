@@ -78,7 +78,7 @@ def test_a_reading_ahead_that_fails_ends_the_generation():
 def test_documents_can_be_passed_over():
     searcher = ExactRetriever([PROMPT * 4, *DOCUMENTS])
     found, _ = RetrievalOptions(searcher).search(RetrievalOptions(searcher).query(PROMPT, 1))
-    assert set(found.documents) == {0}
+    assert {row.document for row in found.rows} == {0}
     ask = RetrievalOptions(searcher, excluded_documents=frozenset({0}))
     found, _ = ask.search(ask.query(PROMPT, 1))
     texts = ask.texts(found, slice(0, 128))

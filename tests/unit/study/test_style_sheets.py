@@ -2,6 +2,7 @@
 
 import random
 import string
+import time
 
 import pytest
 
@@ -54,6 +55,24 @@ def test_text_looks_as_the_last_rule_of_its_classes_says(seed):
     shown = f".{last}{{display:none}} .{last}.{own}{{display:inline}}"
     page = read(f"<p>The limit is 12<span class='{own} {last}'>7</span> bar.</p>", shown)
     assert page.text == "The limit is 127 bar."
+
+
+@pytest.mark.parametrize("text", ["a ", "@", "a{", "a,", ".a", "@a{"])
+def test_long_style_sheets_are_read_in_no_time(text):
+    started = time.perf_counter()
+    assert read("<p>12 bar</p>", text * 60_000).text == "12 bar"
+    assert time.perf_counter() - started < 5
+
+
+def test_lists_are_numbered_as_their_class_says():
+    sheet = ".a{list-style-type:lower-alpha} .r{list-style:upper-roman inside}"
+    page = read("<ol class=a><li>x<li>y</ol><ol class=r><li>z</ol>", sheet)
+    assert page.text == "a. x\n\nb. y\n\nI. z"
+
+
+def test_the_text_of_drawings_is_counted():
+    page = read("<p>12 bar</p><svg><title>Arrow</title><text x=1>88 bar</text></svg>")
+    assert (page.text, page.omissions) == ("12 bar", "text of drawings (5 characters)")
 
 
 def test_what_a_style_sheet_hides_is_counted():

@@ -173,25 +173,6 @@ def test_random_texts_are_found_as_by_comparing_everything(threshold):
     assert 20 < sum(found) < 130
 
 
-def test_long_texts_are_found_as_by_the_similarity_of_their_pieces():
-    """Jaccard similarity of pieces of 100 words, at every 25th word of the other text."""
-    draw = random.Random(1)
-    former = []
-    for number in range(120):
-        piece = [f"word{draw.randrange(5000)}" for _ in range(100)]
-        changes = (0.0, 0.02, 0.05, 0.3)[number % 4]
-        edited = [f"new{i}" if draw.random() < changes else word for i, word in enumerate(piece)]
-        before, after = (
-            [f"word{draw.randrange(5000)}" for _ in range(25 * draw.randrange(9))] for _ in range(2)
-        )
-        text = [*before, *edited, *after]
-        windows = (grams(text[i : i + 100], 5) for i in range(0, len(text) - 50, 25))
-        sought = grams(piece, 5)
-        former.append(any(len(sought & w) >= 0.4 * len(sought | w) for w in windows))
-        assert near_duplicates([" ".join(piece)], 0.4)(" ".join(text)) == former[-1]
-    assert 60 < sum(former) < 110
-
-
 def evaluation_file(path, *texts):
     documents = [Passage("", text) for text in texts]
     write_examples(

@@ -335,28 +335,6 @@ def test_a_damaged_checkpoint_is_refused(folder):
 # ---- bad input
 
 
-@pytest.mark.parametrize(
-    ("arguments", "fact"),
-    [
-        (["--set", "model=MODEL", "--set", "lrr=1"], "'lrr'; did you mean 'lr'?"),
-        (["--set", "model=MODEL"], "train.jsonl: no such file"),
-        (["--config", "ROOT/configs/papers/gpu.yaml"], "no section `training`"),
-    ],
-)
-def test_the_command_line_names_mistakes(
-    root,
-    tmp_path,
-    capsys,
-    arguments,
-    fact,
-):
-    model = str(write_checkpoint(tmp_path / "base"))
-    given = [part.replace("MODEL", model).replace("ROOT", str(root)) for part in arguments]
-    folders = f"--data {tmp_path} --checkpoints {tmp_path} --out {tmp_path}/m"
-    assert main(["sft", "train", *given, *folders.split()]) == 2
-    assert fact in capsys.readouterr().err
-
-
 # ---- DeepSpeed
 
 

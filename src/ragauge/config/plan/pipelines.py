@@ -3,7 +3,6 @@ and pipelines.
 """
 
 from functools import cached_property
-from pathlib import Path
 
 from ragauge import registry
 from ragauge.assets import resolver
@@ -138,9 +137,13 @@ class PipelinePlan(PlanPart):
         return [self.paths.gathered.format(database=self.config.pipeline_database(entry)), *weights]
 
     def export_options(self, labels: Labels) -> list[str]:
-        entry = self.exports[labels.export]
+        return self._export_options(self.exports[labels.export])
+
+    def _export_options(self, entry: PipelineSettings) -> list[str]:
         model = self._model(entry)
-        values = [f"--mode={entry.mode}", *_dtype_option(model)]
+        values = [f"--mode={entry.mode}"]
+        if model.dtype not in (AUTO, "float32"):
+            values.append(f"--dtype={model.dtype}")
         if not entry.mode_class.own_model:
             adapters = [f"--adapters={path}" for path in filter(None, [self._adapters(entry)])]
             return [*values, f"--model={model.source}", *adapters]
@@ -164,26 +167,8 @@ class PipelinePlan(PlanPart):
         return attempt * max(least, self._model(entry).resources.mem_mb)
 
     def _export_name(self, entry: PipelineSettings) -> str:
-        """Return the mode, and the weights: of a decoder, or of a mode's own model for the
-        vocabulary of a database.
-        """
-        label = self.config.pipeline_model(entry)
-        database = self.config.pipeline_database(entry)
-        if not entry.mode_class.own_model:
-            trained = (
-                f"{database}-{entry.index}-{entry.retrofit_minutes}"
-                if entry.retrofit_minutes
-                else "untrained"
-            )
-            return f"{entry.mode}/{label}/{trained}"
-        model = self.config.models[label]
-        name = label if resolver.is_retro(model.source) else "random"
-        if entry.weights:
-            # other folders have such files
-            name = f"{Path(entry.weights).name}-{text_sha256(entry.weights)[:8]}"
-        return f"{entry.mode}/{database}/" + "-".join(
-            [name, *(o.partition("=")[2] for o in _dtype_option(model))]
-        )
+        """Return the mode, and a digest of all that the export is made from."""
+        return f"{entry.mode}/{text_sha256(self._export_options(entry))[:12]}"
 
     def _adapters(self, entry: PipelineSettings) -> str:
         """Return the file of trained weights; empty without any."""
@@ -202,8 +187,3 @@ class PipelinePlan(PlanPart):
 
     def _model(self, entry: PipelineSettings) -> ModelEntry:
         return self.config.models[self.config.pipeline_model(entry)]
-
-
-def _dtype_option(model: ModelEntry) -> list[str]:
-    """Return the option of an export for the model's dtype; `auto` is float32 there."""
-    return [] if model.dtype in (AUTO, "float32") else [f"--dtype={model.dtype}"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ragauge.errors import UserError
 from ragauge.io.files import write_file
-from ragauge.io.jsonl import field, objects, read_jsonl, strings
+from ragauge.io.jsonl import field, objects, read_records, strings
 from ragauge.io.redaction import redacted
 from ragauge.metrics.base import wordless
 from ragauge.options import PositiveInt
@@ -193,8 +193,7 @@ class Dataset(ABC):
 
     def examples(self, path: Path) -> Iterator[tuple[str, Example]]:
         """Yield the examples of a file in the official format, each with its place: "file:line"."""
-        for number, record in read_jsonl(path):
-            place = f"{path}:{number}"
+        for place, record in read_records(path):
             if self.includes(record, place):
                 yield place, self.parse(record, place)
 
@@ -289,9 +288,7 @@ def out_of_reach(name: str, source: str, reason: object) -> UserError:
 
 
 def check(example: Example, place: str, *, unlabelled: bool = False) -> None:
-    """Raise UserError: no answer, unless it may be unlabelled, no document, an empty one, or gold
-    out of range.
-    """
+    """Raise UserError: no answer, unless it may be unlabelled, no document, or an empty one."""
     if not example.answers and not unlabelled:
         raise UserError(f"{place}: question without answers: {example.question!r}")
     if not example.documents:
@@ -299,15 +296,6 @@ def check(example: Example, place: str, *, unlabelled: bool = False) -> None:
     for index, document in enumerate(example.documents):
         if not document.text.strip():
             raise UserError(f"{place}: document {index} ({document.title!r}) is empty")
-    outside = [g for g in example.gold if not 0 <= g < len(example.documents)]
-    if outside or len(set(example.gold)) != len(example.gold):
-        raise UserError(
-            f"{place}: gold {list(example.gold)} must be distinct indices below {len(example.documents)}"
-        )
-    for s in example.gold_stretches:
-        text = example.documents[s.document].text if s.document in example.gold else ""
-        if not 0 <= s.start < s.stop <= len(text) or not text[s.start : s.stop].strip():
-            raise UserError(f"{place}: {s} lies outside the text of a gold document")
 
 
 def shuffled_order(count: int, seed: int, key: str) -> list[int]:
@@ -324,8 +312,7 @@ def reordered(example: Example, order: Sequence[int]) -> Example:
     place_of = {former: place for place, former in enumerate(order)}
     documents = tuple(example.documents[former] for former in order)
     gold = tuple(sorted(place_of[g] for g in example.gold))
-    stretches = tuple(replace(s, document=place_of[s.document]) for s in example.gold_stretches)
-    return replace(example, documents=documents, gold=gold, gold_stretches=stretches)
+    return replace(example, documents=documents, gold=gold)
 
 
 def joined(example: Example, size: int) -> Example:

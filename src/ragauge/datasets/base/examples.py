@@ -3,17 +3,16 @@ any run to read.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from ragauge.datasets.base.dataset import Example, TraceEntry, check
+from ragauge.datasets.base.dataset import Example
 from ragauge.errors import UserError, first_problem
 from ragauge.io.files import write_file
-from ragauge.io.jsonl import field, number, read_jsonl
+from ragauge.io.jsonl import read_jsonl
 
 _EXAMPLE = TypeAdapter(Example)
 
@@ -31,38 +30,15 @@ def read_examples(path: Path) -> list[Example]:
     Raises:
         UserError: no examples, or a line that is none.
     """
-    examples = [_example(record, f"{path}:{number}") for number, record in read_jsonl(path)]
+    examples = []
+    for number, record in read_jsonl(path):
+        try:
+            examples.append(_EXAMPLE.validate_json(json.dumps(record), strict=True))
+        except ValidationError as error:
+            raise UserError(f"{path}:{number}: {first_problem(error)}") from None
     if not examples:
         raise UserError(f"{path}: holds no questions")
     return examples
-
-
-def _example(record: Mapping[str, Any], place: str) -> Example:
-    try:
-        example = _EXAMPLE.validate_json(json.dumps(record), strict=True)
-    except ValidationError as error:
-        raise UserError(f"{place}: {first_problem(error)}") from None
-    check(example, place, unlabelled=True)  # as it was written, when its data set was checked
-    return example
-
-
-def trace_entry(
-    record: Mapping[str, Any],
-    place: str,
-    arrival: str = "arrival_s",
-    length: str = "new_tokens",
-    unit_s: float = 1.0,
-) -> TraceEntry:
-    """Return the entry of a record whose keys `arrival`, in units of `unit_s`, and `length` say
-    when it arrives and how long its response is.
-
-    Raises:
-        UserError: a value is of another type or out of range.
-    """
-    arrival_s = unit_s * number(record, arrival, place)
-    new_tokens = None if record.get(length) is None else number(record, length, place, int, 1)
-    conversation = record.get("conversation") and field(record, "conversation", str, place)
-    return TraceEntry(arrival_s, new_tokens, conversation, bool(record.get("is_simulated")))
 
 
 def as_turn(example: Example, history: str) -> tuple[Example, str]:

@@ -6,19 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ragauge import options as declared
-from ragauge.datasets.base.dataset import (
-    SEARCH_RESULTS,
-    Dataset,
-    Document,
-    Example,
-    Stretch,
-    check,
-)
-from ragauge.datasets.base.examples import read_examples, write_examples
+from ragauge.datasets.base.dataset import Dataset, Example
 from ragauge.errors import UserError
-
-__all__ = ["SEARCH_RESULTS", "Dataset", "Document", "Example", "Stretch", "check", "load", "make"]
-__all__ += ["read_examples", "write_examples"]
 
 
 def make(name: str, *, seed: int = 0, **options: Any) -> Dataset:

@@ -6,10 +6,8 @@ captions of images and drops the value of `{{convert|5|km}}`.
 
 import bz2
 import html
-import logging
 import re
 import xml.etree.ElementTree as ElementTree
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -17,8 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from ragauge.errors import UserError
-
-logger = logging.getLogger(__name__)
 
 LONG_CHARACTERS = 4000  # of wikitext; shorter pages are stubs and redirects
 PASSAGE_WORDS = 100
@@ -93,10 +89,8 @@ def read_articles(path: Path) -> Iterator[Article]:
 
 def read_long_pages(path: Path) -> Iterator[tuple[str, str]]:
     """Yield title and wikitext of the export's long articles: pages in the main name space that are
-    no redirects. Of a page's history the newest revision is read; the pages left out are counted
-    in one line of the log.
+    no redirects. Of a page's history the newest revision is read.
     """
-    left_out = Counter[str]()
     try:
         with bz2.open(path) as stream:
             if b"<!DOCTYPE" in stream.peek():  # it could define entities that grow without bound
@@ -108,22 +102,15 @@ def read_long_pages(path: Path) -> Iterator[tuple[str, str]]:
             for event, element in events:
                 if event == "end" and element.tag.endswith("page"):
                     wikitext = _newest_text(element)
-                    if element.findtext("{*}ns") != "0":
-                        left_out["of other name spaces"] += 1
-                    elif element.find("{*}redirect") is not None:
-                        left_out["redirects"] += 1
-                    elif len(wikitext) <= LONG_CHARACTERS:
-                        left_out[f"of at most {LONG_CHARACTERS:,} characters"] += 1
-                    else:
+                    is_redirect = element.find("{*}redirect") is not None
+                    is_article = element.findtext("{*}ns") == "0" and not is_redirect
+                    if is_article and len(wikitext) > LONG_CHARACTERS:
                         yield element.findtext("{*}title", ""), wikitext
                     root.clear()
     except ElementTree.ParseError as error:
         raise UserError(f"{path}: not a complete MediaWiki export: {error}") from error
     except (EOFError, OSError) as error:
         raise UserError(f"{path}: cannot be read as bzip2: {error}") from error
-    if left_out:
-        counts = ", ".join(f"{count} {kind}" for kind, count in left_out.items())
-        logger.info("%s: pages left out: %s", path, counts)
 
 
 def _newest_text(page: ElementTree.Element) -> str:

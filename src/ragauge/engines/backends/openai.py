@@ -140,25 +140,31 @@ class ServedEngine(Traced):
         self.max_context = max_context or UNBOUNDED
         # further keys of every request; one with None leaves a key out
         self.body = dict(body or {})
-        self.concurrency = concurrency
+        self.concurrency = concurrency  # requests at a time; None: as the run says
         self.first_token_at: float | None = None
         self.cut = False
+        # while tracing: counts of all requests, times of the last
         self.exchange: ServedResponse | None = None
         self.completion: Completion | None = None  # the last one
         # of measurements: sends each request once, in place of the server
         self.client: StreamClient | None = None
-        self.nonce: Callable[[], str] = str
+        self.nonce: Callable[[], str] = str  # what stands in front of a prompt
         self._turn: Lock | None = None
         self._quirks = _Quirks()
 
     def for_thread(self, turn: Lock, concurrency: int) -> ServedEngine:
+        """An engine for one of `concurrency` threads. The threads hold `turn` except while they
+        wait for the server.
+        """
         engine = copy(self)
         engine.concurrency = concurrency
         engine._turn = turn
         return engine
 
     def identity(self) -> JsonObject:
-        """See `RemoteEngine.identity`; asks the server."""
+        """What tells the server from others: its `address` and, where it responds, its `stack` and
+        facts of the `model`.
+        """
         named = {"address": self.name or self.server.url}
         server = replace(self.server, attempts=1, timeout_s=min(self.server.timeout_s, FACTS_S))
         stack, entries = "", list[JsonObject]()

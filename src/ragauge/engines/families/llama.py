@@ -66,7 +66,7 @@ def llama_shape(config: Config, **positions: Any) -> Shape:
         position="rope",
         norm_eps=config["rms_norm_eps"],
         **rope_fields(config, dim, **positions),
-        tied=config.get("tie_word_embeddings", False),
+        tied=bool(config.get("tie_word_embeddings")),
         attention_bias=bias,
         output_bias=bias,
         mlp_bias=bool(config.get("mlp_bias")),

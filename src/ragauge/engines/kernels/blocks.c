@@ -27,6 +27,28 @@ INLINE sixteen from_float16(const uint16_t *at) {
 #endif
 }
 
+/* x * y + z. Compilers may or may not round such a product before it is added; here every path does the same. */
+INLINE sixteen fused(sixteen x, sixteen y, sixteen z) {
+#ifdef __AVX512F__
+    return (sixteen)_mm512_fmadd_ps((__m512)x, (__m512)y, (__m512)z);
+#elif defined __FMA__
+    __m256 a[2], b[2], c[2];
+    memcpy(a, &x, sizeof x);
+    memcpy(b, &y, sizeof y);
+    memcpy(c, &z, sizeof z);
+    for (int i = 0; i < 2; i++) c[i] = _mm256_fmadd_ps(a[i], b[i], c[i]);
+    memcpy(&z, c, sizeof z);
+    return z;
+#elif defined __ARM_FEATURE_FMA
+    for (int i = 0; i < PANEL; i++) z[i] = __builtin_fmaf(x[i], y[i], z[i]);
+    return z;
+#else
+    return x * y + z;
+#endif
+}
+
+INLINE sixteen alike(float x) { return (sixteen){0} + x; }
+
 /* Adds to the sums of PANEL rows four signed activations, the bytes of a word, times four numbers of each row.
  * `narrow`: numbers below 64, of which two products fit 16 bits.
  */
@@ -159,9 +181,9 @@ INLINE void panel(const Blocks *b, int64_t p, const float *bias, const uint8_t *
         if (format == Q4_K) sum = sum256_4(&below, b, block, those, these);
         if (format == Q6_K) sum = sum256_6(b, block, those, these);
         sixteen whole = number(sum) * from_float16(b->by + block * PANEL);
-        if (format == Q4_1) whole += from_float16(b->plus + block * PANEL) * (float)(these[0] + these[1]);
-        if (format == Q4_K) whole -= from_float16(b->plus + block * PANEL) * number(below);
-        part += whole * scale[i / share];
+        if (format == Q4_1) whole = fused(from_float16(b->plus + block * PANEL), alike(these[0] + these[1]), whole);
+        if (format == Q4_K) whole = fused(-from_float16(b->plus + block * PANEL), number(below), whole);
+        part = fused(whole, alike(scale[i / share]), part);
     }
     store(&part, bias, y, 0, rows, 1, add);
 }
@@ -265,9 +287,9 @@ INLINE void unpacked_panel(const Blocks *b, int64_t p, const float *bias, const 
             sixteen whole = number(sum[t]); /* below 2^24 where zeros are still to be subtracted */
             if (zero) whole -= zero * these;
             whole *= by;
-            if (format == Q4_1) whole += plus * these;
-            if (format == Q4_K) whole -= plus * number(below[t]);
-            part[t] += whole * scale[((first + t) * in + i) / share];
+            if (format == Q4_1) whole = fused(plus, alike(these), whole);
+            if (format == Q4_K) whole = fused(-plus, number(below[t]), whole);
+            part[t] = fused(whole, alike(scale[((first + t) * in + i) / share]), part[t]);
         }
     }
     store(part, bias, y, out, rows, tokens, add);

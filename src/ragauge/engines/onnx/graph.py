@@ -15,10 +15,7 @@ from torch import Tensor, nn
 from ragauge.engines.decoder import Decoder
 from ragauge.engines.onnx.graphs import write_graph
 from ragauge.engines.onnx.runtime import SLOTS, TOKENS, Graph, Slots, attend, causal
-from ragauge.engines.rope import alibi_bias
 from ragauge.errors import UnsupportedError
-
-CACHED_AT = "cached_positions"  # of slots; an input where the family's attention needs them (ALiBi)
 
 
 class _Graph(nn.Module):
@@ -34,7 +31,6 @@ class _Graph(nn.Module):
         positions: Tensor,
         mask: Tensor,
         past: Sequence[Tensor],
-        cached_at: Tensor | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
         """(token,), (token,), (slot,) and keys and values (kv_head, slot, dim) by layer -> logits
         and the new ones.
@@ -50,20 +46,9 @@ class _Graph(nn.Module):
             )
             q, k, v = (part.transpose(0, 1) for part in parts)
             new.extend((k, v))
-            biases = [mask, causal(positions.shape[0])]  # added to scores of cached and of new keys
-            if decoder.slopes is not None and cached_at is not None:
-                by_head = (
-                    alibi_bias(decoder.slopes, positions[None], at[None])[0]
-                    for at in (cached_at, positions)
-                )
-                grouped = (shape.kv_heads[index], -1)
-                biases = [
-                    (alibi + bias).unflatten(0, grouped)
-                    for alibi, bias in zip(by_head, biases, strict=True)
-                ]
-            return attend(
-                q * shape.head_dim**-0.5, k, v, past[2 * index], past[2 * index + 1], *biases
-            )
+            scaled = q * shape.head_dim**-0.5
+            own_bias = causal(positions.shape[0])
+            return attend(scaled, k, v, past[2 * index], past[2 * index + 1], mask, own_bias)
 
         x = decoder.run_layers(decoder.embed(ids), inner)
         return decoder.logits(decoder.weights.norm(x)), new
@@ -74,14 +59,16 @@ def export_decoder(decoder: Decoder, path: Path) -> None:
     from 1 and 0.
 
     Positions, masks and what is added to scores are in float32. Raises UnsupportedError for weights
-    that are neither in float32 nor in float16, and for sliding windows.
+    that are neither in float32 nor in float16, for sliding windows, and for ALiBi.
     """
     shape = decoder.shape
     dtype = decoder.weights.embedding.dtype
     if dtype not in (torch.float32, torch.float16):
         raise UnsupportedError("ONNX export requires a decoder in float32 or float16")
-    if shape.shortest_window is not None:
-        raise UnsupportedError("ONNX export requires a decoder without sliding windows")
+    if shape.shortest_window is not None or shape.position != "rope":
+        raise UnsupportedError(
+            "ONNX export requires a decoder with rotary positions and without sliding windows"
+        )
     tokens = 3
     slots = 5
     past = [
@@ -94,10 +81,6 @@ def export_decoder(decoder: Decoder, path: Path) -> None:
     arguments: list[Any] = [ids, torch.zeros(tokens), torch.zeros(slots), past]
     dynamic: list[Any] = [{0: TOKENS}, {0: TOKENS}, {0: SLOTS}, [{1: SLOTS} for _ in past]]
     inputs = ["ids", "positions", "mask", *(f"past_{name}" for name in names)]
-    if decoder.slopes is not None:
-        arguments.append(torch.zeros(slots))
-        dynamic.append({0: SLOTS})
-        inputs.append(CACHED_AT)
     outputs = ["logits", *(f"new_{name}" for name in names)]
     write_graph(_Graph(decoder), path, tuple(arguments), tuple(dynamic), inputs, outputs)
 
@@ -124,8 +107,6 @@ class OnnxDecoder:
         count = len(ids)
         positions = torch.arange(first, first + count, dtype=torch.float32, device=graph.device)
         inputs = {"ids": graph.tensor("ids", list(ids)), "positions": positions, **cached.feeds()}
-        if CACHED_AT in graph.types:  # slots' positions matter
-            inputs[CACHED_AT] = cached.positions
         logits = graph.empty("logits", count, self._vocab)
         new = cached.room(count)
         graph.run(inputs, {"logits": logits, **cached.outputs(new)})

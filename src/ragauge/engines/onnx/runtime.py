@@ -183,7 +183,6 @@ class Slots:
         # (heads of all names, slot, dim)
         self.states = torch.zeros(ends[-1], slots, dim, dtype=dtype, device=device)
         self.mask = torch.full((slots,), HIDDEN, device=device)
-        self.positions = torch.zeros(slots, device=device)
 
     @property
     def attended(self) -> int:
@@ -208,14 +207,13 @@ class Slots:
             for name in (self._rows if names is None else names)
         }
 
-    def put(self, new: Tensor, slot: int, first: float = 0.0) -> None:
-        """Write new keys and values, filled `room`, whose first has position `first`, to the slots
-        from `slot` on, and let them be seen.
+    def put(self, new: Tensor, slot: int) -> None:
+        """Write new keys and values, filled `room`, to the slots from `slot` on, and let them be
+        seen.
         """
         count = new.shape[1]
         self.states[:, slot : slot + count] = new
         self.mask[slot : slot + count] = 0.0
-        self.positions[slot : slot + count] = torch.arange(count, device=self.mask.device) + first
 
     def reserve(self, slots: int) -> None:
         """Make room for so many slots in all."""
@@ -223,5 +221,4 @@ class Slots:
             return
         more = -(-slots // BLOCK) * BLOCK - len(self.mask)
         self.mask = F.pad(self.mask, (0, more), value=HIDDEN)
-        self.positions = F.pad(self.positions, (0, more))
         self.states = F.pad(self.states, (0, 0, 0, more))

@@ -13,12 +13,12 @@ import json
 import ssl
 import threading
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from http.client import HTTPMessage, parse_headers
-from typing import Any, Self, TypeVar
+from typing import Self
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
@@ -27,8 +27,6 @@ from ragauge.engines.served.http import MAX_REPLY, JsonObject, JsonServer
 
 MAX_LINE = 1 << 20  # bytes of a header, or of a chunk's length
 TICK_S = 0.02  # between two looks at how late the loop is
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -95,21 +93,9 @@ class StreamClient:
         Raises EndpointError: the server refused it, broke off, or took longer than its `timeout_s`
         for all of it.
         """
-        return self._run(
-            server, self._complete(server, path, json.dumps(body).encode(), sent), name
-        )
-
-    def read(self, server: JsonServer, address: str, method: str = "GET") -> str:
-        """The text at an address of a server; raises EndpointError where there is none."""
-        return self._run(server, self._read(server, address, method))
-
-    def _run(self, server: JsonServer, work: Coroutine[Any, Any, Result], name: str = "") -> Result:
-        async def limited() -> Result:
-            async with asyncio.timeout(server.timeout_s):
-                return await work
-
+        work = self._complete(server, server.address(path), json.dumps(body).encode(), sent)
         try:
-            return asyncio.run_coroutine_threadsafe(limited(), self._loop).result()
+            return asyncio.run_coroutine_threadsafe(work, self._loop).result()
         except TimeoutError:
             late = TimeoutError(f"no complete response within {server.timeout_s:g} s")
             raise server.failure(late, name) from None
@@ -117,9 +103,12 @@ class StreamClient:
             raise server.failure(error, name) from None
 
     async def _complete(
-        self, server: JsonServer, path: str, data: bytes, sent: list[float]
+        self, server: JsonServer, address: str, data: bytes, sent: list[float]
     ) -> Completion:
-        async with self._response(server, "POST", server.address(path), data, sent) as response:
+        async with (
+            asyncio.timeout(server.timeout_s),
+            self._response(server, address, data, sent) as response,
+        ):
             self.stack = response.headers.get("Server") or self.stack
             reading = Reading(Completion(stack=self.stack))
             try:
@@ -130,13 +119,9 @@ class StreamClient:
                 return reading.end(ValueError(TORN))
             return reading.end()
 
-    async def _read(self, server: JsonServer, address: str, method: str) -> str:
-        async with self._response(server, method, address, b"", []) as response:
-            return b"".join([piece async for piece in response.pieces()]).decode(errors="replace")
-
     @asynccontextmanager
     async def _response(
-        self, server: JsonServer, method: str, address: str, data: bytes, sent: list[float]
+        self, server: JsonServer, address: str, data: bytes, sent: list[float]
     ) -> AsyncIterator[_Response]:
         """Send a request; raises HTTPError where the server refuses it."""
         parts = urlsplit(address)
@@ -154,7 +139,7 @@ class StreamClient:
                 "Connection": "close",
             }
             lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-            request = f"{method} {target} HTTP/1.1\r\n{lines}\r\n".encode("latin-1")
+            request = f"POST {target} HTTP/1.1\r\n{lines}\r\n".encode("latin-1")
             sent.append(time.perf_counter())
             writer.write(request + data)
             head = await reader.readuntil(b"\r\n\r\n")

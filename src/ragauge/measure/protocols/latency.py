@@ -33,7 +33,6 @@ from ragauge.cost.machine import (
     competing_load,
     measure,
     processor,
-    provenance,
 )
 from ragauge.cost.trace import indexing_s, online, stage_seconds
 from ragauge.cost.trace import seconds as call_seconds
@@ -59,7 +58,6 @@ from ragauge.results.times import (
     EvidenceTrial,
     EvidenceTrials,
     LatencyTimes,
-    ProtocolFacts,
     SpeedupGap,
     Spread,
     StateTimes,
@@ -195,23 +193,12 @@ def run(
     }
     documents = DocumentTrials(state=cold.STATE, rows=timed.documents)
     batches = EvidenceTrials(questions=len(bench.batch), rows=timed.batches)
+    graphs = cuda_graphs(bench.lm)
     return LatencyTimes(
-        provenance=provenance(),
-        protocol=ProtocolFacts(
-            **bench.protocol(seed),
-            **bench.prompt_sizes,
-            new_tokens=settings.new_tokens,
-            answer_tokens=settings.answer_tokens,
-            trials=trials,
-            warmup=settings.warmup,
-            allow_load=settings.allow_load,
-            cuda_graphs=cuda_graphs(bench.lm),
-            cache_state=CACHE_STATE,
-        ),
+        **bench.result(settings, seed, unsupported, cache_state=CACHE_STATE, cuda_graphs=graphs),
         machine=dict(machine),
         load=timed.load_facts(busy),
         refused=refused,
-        unsupported=unsupported,
         usable=usable,
         states=states,
         rows=rows,

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from ragauge.config.protocols import SEARCH_LEVELS, LoadSettings
-from ragauge.cost.machine import MAX_LOAD, provenance
 from ragauge.datasets.base.dataset import TraceEntry
 from ragauge.engines.batching import BatchScheduler, EngineProxy, Task, max_batch_size
 from ragauge.engines.lm import LM
@@ -50,7 +49,6 @@ from ragauge.results.capacity import capacities
 from ragauge.results.times import (
     LoadLevel,
     LoadTimes,
-    ProtocolFacts,
     RequestSummary,
     RequestTimes,
     TraceFacts,
@@ -110,24 +108,11 @@ def measure_load(
 
     measured = measure_levels(able, bench.dataset, bench.trace, settings, measure, finished)
     bench.lm.documents = None  # the store of a replay
-    protocol: dict[str, Any] = {
-        **settings.model_dump(exclude={"methods"}),
-        **bench.protocol(seed),
-        **bench.prompt_sizes,
-        "batch": batch,
-        "cache_state": CACHE_STATE,
-        "counted": COUNTED,
-        "allowed_load": MAX_LOAD,
-    }
+    more: dict[str, Any] = {"batch": batch, "cache_state": CACHE_STATE, "counted": COUNTED}
     if bench.trace:
-        protocol |= {"state": "nothing", "cache_state": REPLAYED}
-        protocol |= {"trace": trace_facts(bench.trace)}
-    return LoadTimes(
-        provenance=provenance(),
-        protocol=ProtocolFacts(**protocol),
-        unsupported=unsupported,
-        levels=measured,
-    )
+        trace = trace_facts(bench.trace)
+        more |= {"state": "nothing", "cache_state": REPLAYED, "trace": trace}
+    return LoadTimes(**bench.result(settings, seed, unsupported, **more), levels=measured)
 
 
 def measure_levels(

@@ -35,7 +35,7 @@ from ragauge.engines.served.streams import StreamClient
 from ragauge.errors import UserError
 from ragauge.io.jsonl import JsonObject
 from ragauge.io.progress import bar
-from ragauge.measure import server_metrics, timing
+from ragauge.measure import timing
 from ragauge.measure.inputs import QuestionSource
 from ragauge.measure.protocols import arrivals, latency, load, stream
 from ragauge.measure.protocols.arrivals import ScheduledRequest, TimedRequest
@@ -134,7 +134,7 @@ class ServedBench:
             `refused` is why times must not be reported.
         """
         self.client.late_s.clear()
-        with server_metrics.watched(self.engine) as metrics, competing_load() as others:
+        with competing_load() as others:
             requests = work()
         counted = [row for row in requests if not row.warmup and not row.failure]
         clocks = [row.server for row in counted if row.server]
@@ -150,7 +150,7 @@ class ServedBench:
             gpu=None,
             client_late_p99_s=late_p99_s,
             refused=refused,
-            server=ServerView(cached_share=share_found(counted), **medians, metrics=metrics),
+            server=ServerView(cached_share=share_found(counted), **medians),
         )
 
 

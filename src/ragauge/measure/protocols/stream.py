@@ -6,7 +6,6 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -14,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from ragauge.config.protocols import StreamSettings
-from ragauge.cost.machine import MAX_LOAD, provenance
 from ragauge.cost.trace import Call, indexing_s
 from ragauge.engines.lm import LM
 from ragauge.engines.store import MemoryStore
@@ -29,7 +27,6 @@ from ragauge.methods.base.method import Method
 from ragauge.methods.base.tree import TreeMethod
 from ragauge.methods.prompts import Prompt
 from ragauge.results.times import (
-    ProtocolFacts,
     RequestSummary,
     RequestTimes,
     Stream,
@@ -40,7 +37,6 @@ from ragauge.results.times import (
 )
 
 RATES = ("seconds", "questions_per_s", "tokens_per_s")
-PARTS = 5  # of a stream, for which shares are shown
 PROBES = 2  # requests that are answered with an empty store and again, before the stream
 CACHE_STATES = {
     "disk": f"documents are read from disk: {STATE}",
@@ -75,19 +71,8 @@ def measure_stream(
             stream = _Stream(name, method, bench.lm, prompts, settings, folder)
             streams.append(stream.run(seed))
             progress.update()
-    protocol: dict[str, Any] = {
-        **settings.model_dump(exclude={"methods"}),
-        **bench.protocol(seed),
-        **corpus_sizes(bench.prompts),
-        "cache_state": CACHE_STATES[settings.store],
-        "allowed_load": MAX_LOAD,
-    }
-    return StreamTimes(
-        provenance=provenance(),
-        protocol=ProtocolFacts(**protocol),
-        unsupported=unsupported,
-        streams=streams,
-    )
+    more = {"cache_state": CACHE_STATES[settings.store], **corpus_sizes(bench.prompts)}
+    return StreamTimes(**bench.result(settings, seed, unsupported, **more), streams=streams)
 
 
 def corpus_sizes(prompts: Sequence[Prompt]) -> dict[str, int]:
@@ -150,6 +135,7 @@ class _Stream:
     folder: Path
     # between requests, off the clock
     after_request: Callable[[], object] = field(default=lambda: None)
+    stored_bytes: int | None = None  # at the end of the last use of the store
 
     def run(self, seed: int) -> Stream:
         self._answer(fresh(self.method, self.settings.store_gb), 0)  # warm up, without a store
@@ -172,7 +158,7 @@ class _Stream:
             ]
 
         rows, seen = timing.watched(self.lm, self.settings.allow_load, answer_all)
-        return stream_times(self.name, pairs, rows, seen, seed)
+        return stream_times(self.name, pairs, rows, seen, seed, self.stored_bytes)
 
     def _answer(self, method: Method, index: int) -> tuple[TimedRequest, dict[str, Any]]:
         """Answer a request; its times, and what was found of its documents' tokens."""
@@ -202,12 +188,14 @@ class _Stream:
         size = int(self.settings.store_gb * 1e9)
         try:
             if self.settings.store == "memory":
-                self.lm.documents = MemoryStore("stream", size)
+                self.lm.documents = store = MemoryStore("stream", size)
                 yield
+                self.stored_bytes = store.bytes or None
                 return
             with storing_documents(self.lm, self.folder, size) as stored_in:
                 self.after_request = lambda: drop_page_cache(stored_in)
                 yield
+                self.stored_bytes = sum(path.stat().st_size for path in stored_in.iterdir()) or None
         finally:
             self.lm.documents = None
             self.after_request = lambda: None
@@ -219,12 +207,14 @@ def stream_times(
     rows: list[RequestTimes],
     seen: Watched,
     seed: int,
+    stored_bytes: int | None = None,
 ) -> Stream:
     """The times of a variant's stream.
 
     Args:
         pairs: requests with nothing stored, and the same again.
         rows: the times of the stream's requests.
+        stored_bytes: in the store after the last one; None: nothing, or not known.
     """
     probes = [pair for pair in pairs if not any(request.failure for request in pair)]
     answered = [row for row in rows if not row.failure]
@@ -232,10 +222,10 @@ def stream_times(
     return Stream(
         variant=name,
         hit_rate=share_found(rows),
-        found_parts=shares_by_part(rows),
         probes=len(probes),
         missed_s=_median_wait(missed for missed, _ in probes),
         found_s=_median_wait(found for _, found in probes),
+        stored_bytes=stored_bytes,
         failed=len(rows) - len(answered),
         summary=summarise(answered, seed) if is_shown else RequestSummary(),
         requests=rows,
@@ -270,14 +260,6 @@ def found_share(trace: Sequence[Call], prompt: Prompt) -> dict[str, Any]:
     return {"found": max(0.0, 1 - anew / tokens), "found_of": tokens}
 
 
-def shares_by_part(rows: Sequence[RequestTimes]) -> list[float | None]:
-    """The share of tokens that was found in each of `PARTS` successive parts of a stream; None: not
-    known, or no request.
-    """
-    bounds = [i * len(rows) // PARTS for i in range(PARTS + 1)]
-    return [share_found(rows[i:j]) for i, j in pairwise(bounds)]
-
-
 def line(stream: Stream) -> str:
     """One line about a variant's stream."""
     share = stream.hit_rate
@@ -285,8 +267,7 @@ def line(stream: Stream) -> str:
     losses = arrivals.losses(stream.requests)
     if first is None:
         return "; ".join([f"{stream.variant}: {stream.refused or 'nothing answered'}", *losses])
-    parts = ", ".join(f"{part:.0%}" for part in stream.found_parts if part is not None)
-    hits = "keeps nothing" if share is None else f"found {share:.0%} (from part to part: {parts})"
+    hits = "keeps nothing" if share is None else f"found {share:.0%}"
     wait = f"first token p50 {first.p50.value:.3g} s, p95 {first.p95.value:.3g} s"
     rate = stream.summary.questions_per_s
     notes = [*losses, *remarks(stream.requests)]

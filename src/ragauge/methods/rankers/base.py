@@ -1,20 +1,30 @@
 """Shared parts of rankers with a model: its checkpoint, batches of texts of like length."""
 
-import json
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
+from pydantic import BaseModel, PositiveInt, TypeAdapter, ValidationError
 
 from ragauge.assets.tokenizer import check_rows, load_tokenizer
-from ragauge.errors import UserError, in_one_line
+from ragauge.errors import UserError, first_problem, in_one_line
 
 logger = logging.getLogger(__name__)
 
-Json = TypeVar("Json", list[Any], dict[str, Any])
-TRANSFORMER = "sentence_bert_config.json"  # of sentence-transformers: how an encoder reads a text
+Settings = TypeVar("Settings")
+
+
+class Reading(BaseModel):
+    """How an encoder reads a text, as sentence-transformers writes it down."""
+
+    max_seq_length: PositiveInt | None = None
+    do_lower_case: bool = False
+
+    @classmethod
+    def of(cls, folder: Path) -> Self:
+        return read_settings(folder / "sentence_bert_config.json", cls, cls())
 
 
 def load_checkpoint(kind: str, path: Path, model_class: Any) -> tuple[Any, Any]:
@@ -52,31 +62,30 @@ def encoder_tokenizer(path: Path) -> Any:
     """Load the tokenizer of an encoder's folder, in lower case where its settings say so.
 
     Raises:
-        UserError: there is none, or its settings are no JSON.
+        UserError: there is none, or its settings are invalid.
     """
     from tokenizers import normalizers
 
     tokenizer = load_tokenizer(path)
-    if read_settings(path / TRANSFORMER, dict).get("do_lower_case"):
+    if Reading.of(path).do_lower_case:
         backend = tokenizer.backend_tokenizer
         own = [backend.normalizer] if backend.normalizer else []
         backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
     return tokenizer
 
 
-def read_settings(path: Path, kind: type[Json]) -> Json:
-    """Return the list or object of an encoder's settings; empty if there is no such file.
+def read_settings(path: Path, kind: type[Settings], default: Settings) -> Settings:
+    """Return an encoder's settings; the default if there is no such file.
 
     Raises:
-        UserError: it holds something else.
+        UserError: they are of another kind.
     """
+    if not path.is_file():
+        return default
     try:
-        content = json.loads(path.read_bytes()) if path.is_file() else kind()
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"encoder {path}: no JSON: {error}") from error
-    if not isinstance(content, kind):
-        raise UserError(f"encoder {path}: must hold {'a list' if kind is list else 'an object'}")
-    return content
+        return TypeAdapter(kind).validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise UserError(f"encoder {path}: {first_problem(error)}") from error
 
 
 def positions(model: Any) -> int:

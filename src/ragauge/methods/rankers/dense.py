@@ -14,13 +14,14 @@ from typing import Any, Literal, cast
 
 import numpy as np
 import torch
+from pydantic import BaseModel
 
 from ragauge.assets.tokenizer import padded, plain_reader
 from ragauge.engines.backends.openai import PREFIX
 from ragauge.errors import UnsupportedError, UserError, in_one_line
 from ragauge.methods.base.served import ENCODER, served
 from ragauge.methods.rankers.base import (
-    TRANSFORMER,
+    Reading,
     batches_by_length,
     check_finite,
     encoder_macs,
@@ -77,14 +78,7 @@ class Encoder:
             self.model.pooler = None
         self.model.to(self._device)
         self.dim = int(self.model.config.hidden_size)
-        file = path / TRANSFORMER
-        declared = read_settings(file, dict).get("max_seq_length")
-        if declared is None:
-            declared = int(self.tokenizer.model_max_length)
-        if type(declared) is not int or declared < 1:
-            raise UserError(
-                f"encoder {file}: max_seq_length must be a whole number from 1, not {declared!r}"
-            )
+        declared = Reading.of(path).max_seq_length or int(self.tokenizer.model_max_length)
         self.max_tokens = min(declared, positions(self.model))
         try:
             self._encode([""])
@@ -178,6 +172,11 @@ def load_encoder(name: str, dtype: Dtype = "float32", device: str = "cpu") -> En
     return Encoder(resolver.resolve(name), *resolver.prefixes(name), dtype=dtype, device=device)
 
 
+class _Module(BaseModel):
+    type: str
+    path: str
+
+
 def _modules(path: Path) -> tuple[str, bool]:
     """Read how a checkpoint pools and whether it normalises from its sentence-transformers modules.
 
@@ -188,17 +187,11 @@ def _modules(path: Path) -> tuple[str, bool]:
     """
     pooling = "mean"
     normalised = False
-    for module in read_settings(path / "modules.json", list):
-        fields = module if isinstance(module, dict) else {}
-        kind = fields.get("type")
-        folder = fields.get("path")
-        if not isinstance(kind, str) or not isinstance(folder, str):
-            raise UserError(
-                f"encoder {path}: modules.json: a module needs a type and a path, not {module!r}"
-            )
-        kind = kind.rpartition(".")[2]
+    for module in read_settings(path / "modules.json", list[_Module], []):
+        kind = module.type.rpartition(".")[2]
         if kind == "Pooling":
-            pooling = _pooling(read_settings(path / folder / "config.json", dict))
+            config = read_settings(path / module.path / "config.json", dict[str, Any], {})
+            pooling = _pooling(config)
         if kind not in ("Pooling", "Transformer", "Normalize") or not pooling:
             raise UnsupportedError(
                 f"encoder {path}: module {kind} is not mean or first-token pooling or normalisation"
@@ -213,7 +206,7 @@ def _similarity(path: Path) -> str:
     Raises:
         UnsupportedError: by another measure than `SIMILARITIES`, or cut to fewer numbers.
     """
-    settings = read_settings(path / "config_sentence_transformers.json", dict)
+    settings = read_settings(path / "config_sentence_transformers.json", dict[str, Any], {})
     # sentence-transformers' own default, where the folder is one of its models
     default = "cosine" if (path / "modules.json").is_file() else "dot"
     stated = settings.get("similarity_fn_name") or default

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
@@ -40,8 +40,7 @@ if TYPE_CHECKING:  # a database depends on its own keys, not on all code of sett
 
 # where no word is cut; in scripts without blanks, before a character that is no combining mark
 WORD_BOUNDARY = re.compile(rf"\s|(?![{MARKS}])[{UNSPACED}]")
-BATCH_DOCUMENTS = 64  # tokenised together,
-BATCH_CHARACTERS = 1 << 22  # or fewer, where they are long
+BATCH_DOCUMENTS = 64  # tokenised together
 SHARD_FILES = (
     "tokens.bin",
     "lengths.bin",
@@ -95,7 +94,8 @@ def build_shard(database: Path, settings: DatabaseSettings, number: int) -> bool
         dtype = np.dtype(np.uint16 if len(tokenizer) <= 1 << 16 else np.int32)
         with ExitStack() as opened:  # closes each file even if the disk is full for another
             files = {name: opened.enter_context(open(folder / name, "wb")) for name in SHARD_FILES}
-            for batch in _batches(documents, split):
+            cuts = ((document, *split(document)) for document in documents)
+            for batch in iter(lambda: list(islice(cuts, BATCH_DOCUMENTS)), []):
                 for cut, ids in zip(
                     batch, encode(tokenizer, [text for _, text, _ in batch]), strict=True
                 ):
@@ -157,7 +157,7 @@ def mark(database: Path, shards: int, number: int, sets: Sequence[str] = ()) -> 
 
     def make(folder: Path) -> dict[str, Any]:
         shard = parts[number]
-        tokenizer = load_tokenizer(shard.manifest["tokenizer_source"])
+        tokenizer = shard.tokenizer
 
         def test_of(sources: Sequence[BuiltFolder]) -> Callable[[str], bool]:
             texts = [text.text for source in sources for text in source.evaluation()]
@@ -248,20 +248,6 @@ def _totals(manifests: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 # a document, its text for the database, its text for evaluation
 _Cut = tuple[CorpusDocument, str, str]
-
-
-def _batches(documents: Iterable[CorpusDocument], split: HeldOutSplit) -> Iterator[list[_Cut]]:
-    """Documents that are tokenised together."""
-    batch = list[_Cut]()
-    characters = 0
-    for document in documents:
-        batch.append((document, *split(document)))
-        characters += len(document.text)
-        if len(batch) >= BATCH_DOCUMENTS or characters >= BATCH_CHARACTERS:
-            yield batch
-            batch = []
-            characters = 0
-    yield batch
 
 
 def _write_document(

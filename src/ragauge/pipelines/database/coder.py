@@ -6,7 +6,6 @@ paper's 64 bytes of 384 dimensions: 6). Here the nearest centroid has the least 
 product over many vectors at once: [x 1] times [-c |c|^2 / 2].
 """
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,6 @@ class Coder:
         halves = (centroids**2).sum(-1) / 2
         # (part, row, centroid)
         self._turned = np.concatenate([-centroids.transpose(0, 2, 1), halves[:, None]], 1)
-        self._threads = faiss.omp_get_max_threads()
 
     def add(self, vectors: np.ndarray, ids: np.ndarray) -> None:
         """Add vectors (n, dim) float32 with their ids (n,) int64."""
@@ -47,25 +45,12 @@ class Coder:
     def codes(self, residuals: np.ndarray) -> np.ndarray:
         """Return the centroids (n, part) uint8 that are nearest to residuals (n, dim) float32."""
         nearest = np.empty((len(residuals), self._parts), np.uint8)
-        each = max(1, -(-len(residuals) // self._threads))
-
-        def fill(first: int) -> None:
-            last = min(first + each, len(residuals))
-            extended = np.ones((self._parts, ROWS, self._width + 1), np.float32)
-            distances = np.empty((ROWS, self._turned.shape[2]), np.float32)
-            for start in range(first, last, ROWS):
-                rows = residuals[start : min(start + ROWS, last)].reshape(
-                    -1, self._parts, self._width
-                )
-                extended[:, : len(rows), :-1] = rows.transpose(1, 0, 2)
-                for part in range(self._parts):
-                    np.matmul(extended[part], self._turned[part], out=distances)
-                    nearest[start : start + len(rows), part] = distances[: len(rows)].argmin(1)
-
-        # starting a thread where memory is short can hang for ever: CPython issue 140746
-        if self._threads == 1:
-            fill(0)
-            return nearest
-        with ThreadPoolExecutor(self._threads) as pool:
-            list(pool.map(fill, range(0, len(residuals), each)))
+        extended = np.ones((self._parts, ROWS, self._width + 1), np.float32)
+        distances = np.empty((ROWS, self._turned.shape[2]), np.float32)
+        for start in range(0, len(residuals), ROWS):
+            rows = residuals[start : start + ROWS].reshape(-1, self._parts, self._width)
+            extended[:, : len(rows), :-1] = rows.transpose(1, 0, 2)
+            for part in range(self._parts):
+                np.matmul(extended[part], self._turned[part], out=distances)
+                nearest[start : start + len(rows), part] = distances[: len(rows)].argmin(1)
         return nearest

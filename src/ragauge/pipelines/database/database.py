@@ -98,6 +98,22 @@ class Shard(BuiltFolder):
         # (chunk,), counted within the shard
         self.chunk_documents = self.array("documents.bin", "int32")
 
+    @cached_property
+    def tokenizer(self) -> Any:
+        """The tokenizer of the chunks. Raises UserError if its source has changed since."""
+        source = self.manifest["tokenizer_source"]
+        tokenizer = load_tokenizer(source)
+        if tokenizer_sha256(tokenizer) != self.manifest["made_from"]["tokenizer"]:
+            raise UserError(
+                f"{self.folder}: its tokenizer {source!r} is no longer the one that it was made with"
+            )
+        return tokenizer
+
+    def texts(self, rows: slice) -> list[str]:
+        """Return chunks as text."""
+        chunks = zip(self.tokens[rows], self.lengths[rows], strict=True)
+        return [str(self.tokenizer.decode(row[:length].tolist())) for row, length in chunks]
+
     def document_tokens(self) -> Iterator[list[int]]:
         """Yield the tokens of each document."""
         is_token = np.arange(self.chunk_tokens) < self.lengths[:, None]
@@ -144,13 +160,10 @@ class Database:
         """Chunks."""
         return int(self.chunk_starts[-1])
 
-    @cached_property
+    @property
     def tokenizer(self) -> Any:
         """The tokenizer of the chunks. Raises UserError if its source has changed since."""
-        source = self.manifest["tokenizer_source"]
-        tokenizer = load_tokenizer(source)
-        self.check_tokenizer(tokenizer, source)
-        return tokenizer
+        return self.shards[0].tokenizer
 
     @cached_property
     def vocabulary(self) -> int:
@@ -172,24 +185,19 @@ class Database:
         chain = [np.array([chunk])]
         for _ in range(continuation):
             chain.append(self.continuations(chain[-1]))
-        ids = np.concatenate(chain)
-        rows = zip(self.tokens(ids), self.lengths(ids), strict=True)
-        return int(self.documents(ids[:1])[0]), [
-            int(token) for row, length in rows for token in row[:length]
-        ]
+        tokens = [token for row in self.tokens(np.concatenate(chain)) for token in row]
+        return int(self.documents(chain[0])[0]), tokens
 
     @cached_property
     def near_duplicates(self) -> np.ndarray:
         """Numbers of the documents that contain a piece of evaluation text, ascending."""
         return np.fromfile(self.folder / "database" / "near_duplicates.bin", dtype=np.int64)
 
-    def tokens(self, ids: np.ndarray) -> np.ndarray:
-        """Tokens of chunks (n,) -> (n, chunk_tokens) int32, 0 beyond their length and for id -1."""
-        return self._take(ids, lambda shard: shard.tokens, 0, self.chunk_tokens)
-
-    def lengths(self, ids: np.ndarray) -> np.ndarray:
-        """Tokens in each chunk (n,) int32; 0 for id -1."""
-        return self._take(ids, lambda shard: shard.lengths, 0)
+    def tokens(self, ids: np.ndarray) -> list[list[int]]:
+        """Tokens of each chunk (n,); none for id -1."""
+        padded = self._take(ids, lambda shard: shard.tokens, 0, self.chunk_tokens)
+        lengths = self._take(ids, lambda shard: shard.lengths, 0)
+        return [row[:length].tolist() for row, length in zip(padded, lengths, strict=True)]
 
     def documents(self, ids: np.ndarray) -> np.ndarray:
         """Return the document of each chunk (n,) int64, numbered in the database; -1 for id -1."""

@@ -14,7 +14,7 @@ from ragauge.datasets.wiki_long import article_text
 from ragauge.errors import UserError
 from ragauge.io.jsonl import field, json_object, read_lines
 
-MAX_DOCUMENT_BYTES = 1 << 26  # a longer one is a damaged file or a corpus of another format
+MAX_LINE_BYTES = 1 << 26  # a longer one is a damaged file or a corpus of another format
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def read_file(path: Path, text_field: str) -> Iterator[ParseDocument]:
         return (
             block.document for block in _blocks(path) if any(line.strip() for line in block.lines)
         )
-    lines = read_lines(path, MAX_DOCUMENT_BYTES)
+    lines = read_lines(path, MAX_LINE_BYTES)
     return (
         partial(_parse_line, line, text_field, f"{path}:{number}")
         for number, line in lines
@@ -85,16 +85,6 @@ class _Block:
     place: str
     title: str
     lines: list[str]
-    characters: int = 0
-
-    def add(self, line: str) -> None:
-        """Add a line. Raises UserError if the document becomes too long to hold in memory."""
-        self.lines.append(line)
-        self.characters += len(line) + 1
-        if self.characters > MAX_DOCUMENT_BYTES:
-            raise UserError(
-                f"{self.place}: a document of more than {MAX_DOCUMENT_BYTES:,} characters"
-            )
 
     def document(self) -> CorpusDocument:
         return CorpusDocument(self.place, self.title, "\n".join(self.lines).strip())
@@ -117,7 +107,7 @@ def _blocks(path: Path) -> Iterator[_Block]:
 
 def _text_lines(path: Path) -> Iterator[tuple[str, str]]:
     """Place and text of each line; raises UserError if one is not UTF-8."""
-    for number, line in read_lines(path, MAX_DOCUMENT_BYTES):
+    for number, line in read_lines(path, MAX_LINE_BYTES):
         try:
             yield f"{path}:{number}", line.decode().rstrip("\r\n")
         except UnicodeDecodeError as error:
@@ -142,7 +132,7 @@ def _doc_blocks(lines: Iterator[tuple[str, str]]) -> Iterator[_Block]:
             yield block
             block = None
         elif block:
-            block.add(_unescaped(line))
+            block.lines.append(_unescaped(line))
     if block:
         raise UserError(f"{block.place}: a document without </doc>: the file is truncated")
 
@@ -164,6 +154,6 @@ def _blocks_by(lines: Iterator[tuple[str, str]], title: re.Pattern[str] | None) 
             block = None
         if block is None:
             block = _Block(location, match[1] if match else "", [])
-        block.add(line)
+        block.lines.append(line)
     if block:
         yield block

@@ -3,7 +3,7 @@ encoders.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +24,7 @@ from ragauge.methods.rankers.base import (
     encoder_tokenizer,
     normalised,
 )
-from ragauge.pipelines.database.database import BuiltFolder, Shard, load_tokenizer, tokenizer_sha256
+from ragauge.pipelines.database.database import BuiltFolder, Shard
 
 EMBEDDINGS = "embeddings of a shard"
 BLOCK_CHUNKS = 4096  # sorted by length together; their texts and vectors are what memory holds
@@ -173,7 +173,6 @@ def build_embeddings(database: Path, number: int, choice: EncoderChoice) -> bool
 
     def make(folder: Path) -> dict[str, Any]:
         encoder = choice.load()
-        detokenise = detokeniser(shard)
         done = (
             _whole_blocks(partial, BLOCK_CHUNKS * encoder.dim * np.dtype(np.float16).itemsize)
             * BLOCK_CHUNKS
@@ -181,9 +180,7 @@ def build_embeddings(database: Path, number: int, choice: EncoderChoice) -> bool
         progress = bar(f"embedding shard {number}", "chunk", shard.chunks, done)
         with open(partial, "ab", buffering=0) as file, progress:
             for start in range(done, shard.chunks, BLOCK_CHUNKS):
-                rows = slice(start, start + BLOCK_CHUNKS)
-                pairs = zip(shard.tokens[rows], shard.lengths[rows], strict=True)
-                texts = [detokenise(tokens[:length]) for tokens, length in pairs]
+                texts = shard.texts(slice(start, start + BLOCK_CHUNKS))
                 file.write(normalised(encoder.encode(texts)).astype(np.float16).tobytes())
                 progress.update(len(texts))
         partial.rename(folder / "vectors.bin")
@@ -216,14 +213,3 @@ class Embeddings(BuiltFolder):
                 f"{self.folder}: embeddings of an earlier state of shard {number}; embed it again"
             )
         self.vectors = self.array("vectors.bin", "float16", self.dim)  # (chunk, dim)
-
-
-def detokeniser(shard: Shard) -> Callable[[np.ndarray], str]:
-    """Tokens (n,) -> text, by the shard's tokenizer. Raises UserError if that has changed."""
-    source = shard.manifest["tokenizer_source"]
-    tokenizer = load_tokenizer(source)
-    if tokenizer_sha256(tokenizer) != shard.manifest["made_from"]["tokenizer"]:
-        raise UserError(
-            f"{shard.folder}: its tokenizer {source!r} is no longer the one that it was made with"
-        )
-    return lambda tokens: str(tokenizer.decode(tokens.tolist()))

@@ -127,14 +127,13 @@ class Vectors:
         parts = list[np.ndarray]()
         for shard, embeddings in enumerate(self.embeddings):
             rows = self.rows(shard)
-            stored_vectors = embeddings.vectors
-            end = start + self.counts[shard] + self.drawn(shard)
+            end = start + len(rows) + self.drawn(shard)
             sampled = positions[slice(*np.searchsorted(positions, (start, end)))] - start
-            real = sampled[sampled < len(rows)]
-            drawn = sampled[sampled >= len(rows)]
-            parts.append(stored_vectors[rows[real]].astype(np.float32))
-            around = stored_vectors[rows[drawn % max(1, len(rows))]].astype(np.float32)
-            parts.append(_around(around, np.random.default_rng([self.recipe.seed, shard])))
+            vectors = embeddings.vectors[rows[sampled % max(1, len(rows))]].astype(np.float32)
+            is_drawn = sampled >= len(rows)
+            draw = np.random.default_rng([self.recipe.seed, shard])
+            vectors[is_drawn] = _around(vectors[is_drawn], draw)
+            parts.append(vectors)
             start = end
         return np.concatenate(parts)
 

@@ -76,11 +76,9 @@ class IvfPq(IndexRecipe):
         have = min(self.train_vectors, vectors.total)
         need = max(self.nlist * POINTS_PER_LIST, PQ_CENTROIDS)
         if have < need:
-            most = have // POINTS_PER_LIST if have >= PQ_CENTROIDS else 0
-            choice = f"set nlist to at most {most}" if most else f"the least is {PQ_CENTROIDS}"
-            lacking = f"{self.nlist} lists want {need:,} training vectors and there are {have:,}"
             raise UserError(
-                f"index: {lacking}; {choice}, take a larger corpus, or raise train_vectors"
+                f"index: {self.nlist} lists need {need:,} training vectors and there are {have:,};"
+                " lower nlist, take a larger corpus, or raise train_vectors"
             )
         sample = vectors.sample(have)
         factory = f"IVF{self.nlist},PQ{self.pq_bytes}"

@@ -16,7 +16,7 @@ from ragauge.assets.store import write_manifest
 from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.cost.trace import Call
 from ragauge.engines.onnx.graph import OnnxDecoder, export_decoder
-from ragauge.engines.onnx.runtime import HIDDEN, OnnxModel, Slots, check_origin
+from ragauge.engines.onnx.runtime import HIDDEN, OnnxModel, check_origin
 from ragauge.pipelines.modes._joint import JointStates, load_adapted
 from ragauge.pipelines.modes.base import Checkpoint
 from ragauge.pipelines.reader import Tokens
@@ -83,7 +83,9 @@ class OnnxJointReader(JointStates[Tensor]):
 
     def _read(self, texts: Sequence[Tokens], calls: list[Call]) -> list[Tensor]:
         started = time.perf_counter()
-        states = [self.lm.adapted.run(ids, -len(ids), self._before(-len(ids)))[1] for ids in texts]
+        before = self.lm.decoder.slots(1)  # the sequence's first token
+        before.put(self._sink, 0)
+        states = [self.lm.adapted.run(ids, -len(ids), before)[1] for ids in texts]
         lengths = tuple(map(len, texts))
         seconds = time.perf_counter() - started
         calls.append(
@@ -91,20 +93,12 @@ class OnnxJointReader(JointStates[Tensor]):
         )
         return states
 
-    def _before(self, first: int) -> Slots:
-        """Return the sequence's first token before a neighbour; its place counts with ALiBi alone,
-        as its keys are rotated.
-        """
-        slots = self.lm.decoder.slots(1)
-        slots.put(self._sink, 0, first - 1)
-        return slots
-
     def _placed(self, states: Sequence[Tensor]) -> Callable[[], None]:
         def put() -> None:
             self._slots.mask[: self.front] = HIDDEN
             slot = 0
             for new in states:
-                self._slots.put(new, slot, -new.shape[1])
+                self._slots.put(new, slot)
                 slot += new.shape[1]
 
         return put
@@ -125,7 +119,7 @@ class OnnxJointReader(JointStates[Tensor]):
         first = self.front + self.length
         self._slots.reserve(first + len(ids))
         logits, new = self.lm.decoder.run(ids, self.length, self._slots)
-        self._slots.put(new, first, self.length)
+        self._slots.put(new, first)
         self.length += len(ids)
         if self._sink is None:
             self._sink = new[:, :1].clone()

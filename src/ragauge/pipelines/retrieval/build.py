@@ -52,28 +52,39 @@ class DatabaseBuild:
         folder = self.folder
         settings = self.settings
         sets = list(settings.evaluation_sets)
+        recipe: Any = settings.indexes.get(label)  # of a step of an index
+        if recipe and self.threads:
+            faiss.omp_set_num_threads(self.threads)
         if step == "chunks":
-            _log(chunking.build_shard(folder, settings, shard), f"chunks of shard {shard}")
+            is_new = chunking.build_shard(folder, settings, shard)
+            result = f"chunks of shard {shard}"
         elif step == "evaluation":
-            evaluation_set = settings.evaluation_sets[label]
-            is_new = chunking.build_evaluation_set(folder, label, evaluation_set)
-            _log(is_new, f"evaluation set {label}")
+            is_new = chunking.build_evaluation_set(folder, label, settings.evaluation_sets[label])
+            result = f"evaluation set {label}"
         elif step == "mark":
             is_new = chunking.mark(folder, settings.shards, shard, sets)
-            _log(is_new, f"near-duplicates of shard {shard}")
+            result = f"near-duplicates of shard {shard}"
         elif step == "gather":
-            _log(chunking.gather(folder, settings.shards, sets), "gathered")
+            is_new = chunking.gather(folder, settings.shards, sets)
+            result = "gathered"
+        elif step == "embed":
+            is_new = embed.build_embeddings(folder, shard, self._encoder())
+            result = f"embeddings of shard {shard}"
+        elif step == "train":
+            is_new = index.train(folder, label, recipe)
+            result = f"index {label}: trained"
+        elif step == "add":
+            is_new = index.add(folder, label, recipe, shard)
+            result = f"index {label}: shard {shard} added"
+        else:
+            for number in range(recipe.parts if recipe.parts > 1 else 0):
+                index.merge(folder, label, recipe, (number, recipe.parts))
+            is_new = index.merge(folder, label, recipe)
+            result = f"index {label}: merged"
+        logger.info("%s%s", result, "" if is_new else ": there already")
+        if step == "gather":
             counts = Database(folder).counts
             logger.info("%s", ", ".join(f"{key} {value:,}" for key, value in counts.items()))
-        elif step == "embed":
-            _log(
-                embed.build_embeddings(folder, shard, self._encoder()),
-                f"embeddings of shard {shard}",
-            )
-        else:
-            if self.threads:
-                faiss.omp_set_num_threads(self.threads)
-            self._run_index_step(step, shard, label)
 
     def verify(self) -> dict[str, Any]:
         """Hash every file of the database and its indexes, and open them.
@@ -99,20 +110,3 @@ class DatabaseBuild:
         return embed.EncoderChoice(
             settings.encoder, engine, self.threads, settings.dtype, settings.device
         )
-
-    def _run_index_step(self, step: str, shard: int, label: str) -> None:
-        recipe = self.settings.indexes[label]
-        if step == "train":
-            _log(index.train(self.folder, label, recipe), f"index {label}: trained")
-        elif step == "add":
-            is_new = index.add(self.folder, label, recipe, shard)
-            _log(is_new, f"index {label}: shard {shard} added")
-        else:
-            for number in range(recipe.parts if recipe.parts > 1 else 0):
-                is_new = index.merge(self.folder, label, recipe, (number, recipe.parts))
-                _log(is_new, f"index {label}: merged part {number} of {recipe.parts}")
-            _log(index.merge(self.folder, label, recipe), f"index {label}: merged")
-
-
-def _log(is_new: bool, result: str) -> None:
-    logger.info("%s%s", result, "" if is_new else ": there already")

@@ -1,7 +1,7 @@
 """How many of the exact nearest chunks an index finds (docs/retrieval.md)."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from ragauge.pipelines.retrieval.settings import DatabaseSettings
 
 QUERIES = 200  # held-out chunks that are searched for
 KS = (1, 2, 10)
-RESERVE = 4  # results of a search for each that is expected to be of the compared shards
 
 
 def exact_search(
@@ -45,11 +44,9 @@ def exact_search(
     return heap.D, heap.I
 
 
-def exact_search_within(
-    vectors: Vectors, queries: np.ndarray, minutes: float | None, saved: Path
-) -> tuple[np.ndarray, list[int]]:
-    """Search shards in random order for so many minutes: the nearest ids (q, k), and the shards
-    compared. `saved`: file of each shard's results, with which a killed search goes on.
+def resumable_exact_search(vectors: Vectors, queries: np.ndarray, saved: Path) -> np.ndarray:
+    """Search shard after shard: the nearest ids (q, k). `saved`: file of each shard's results, with
+    which a killed search goes on.
     """
     recipe = vectors.recipe
     k = max(KS)
@@ -57,40 +54,22 @@ def exact_search_within(
     # the near-duplicates too
     indexed = vectors.database.sha256, embeddings, recipe.metric, recipe.near_duplicates
     identity = text_sha256(*indexed, k, queries.tolist())
-    shards = np.random.default_rng(recipe.seed).permutation(len(embeddings)).tolist()
 
     def search(shard: int) -> list[Any]:
         return [part.tolist() for part in exact_search(vectors, queries, k, [shard])]
 
-    results = resumed.results(saved, identity, shards, search, minutes)
+    results = resumed.results(saved, identity, range(len(embeddings)), search)
     parts = [(np.array(distances), np.array(ids)) for distances, ids in results]
-    return nearest(parts, k, recipe.largest_is_nearest)[1], shards[: len(results)]
+    return nearest(parts, k, recipe.largest_is_nearest)[1]
 
 
-def recall(
-    index: Index, vectors: Vectors, queries: np.ndarray, exact: np.ndarray, shards: Sequence[int]
-) -> list[dict[str, Any]]:
-    """Return the share of the exact k nearest chunks (ids (q, k)) of some shards that the index
-    finds, for each k and nprobe. Drawn vectors among the k results count as misses; their share is
-    reported.
+def recall(index: Index, queries: np.ndarray, exact: np.ndarray) -> list[dict[str, Any]]:
+    """Return the share of the exact k nearest chunks (ids (q, k)) that the index finds, for each k
+    and nprobe. Drawn vectors among the k results count as misses; their share is reported.
     """
-    k_max = max(KS)
-    every = len(vectors.embeddings)
     rows = []
-    results = (
-        k_max if len(shards) == every else min(len(index), RESERVE * k_max * every // len(shards))
-    )
     for nprobe in index.nprobes:
-        ids = index.search_raw(queries, results, nprobe)[1]
-        owners = (
-            np.searchsorted(vectors.database.chunk_starts, ids % len(index.database), side="right")
-            - 1
-        )
-        is_compared = np.isin(owners, shards) & (ids >= 0)
-        first = np.argsort(~is_compared, axis=1, kind="stable")[:, :k_max]
-        ids = np.where(
-            np.take_along_axis(is_compared, first, 1), np.take_along_axis(ids, first, 1), -2
-        )
+        ids = index.search_raw(queries, max(KS), nprobe)[1]
         drawn = float(np.mean(ids >= len(index.database)))
         for k in KS:
             hits = np.array(
@@ -112,7 +91,6 @@ def write_report(
     settings: DatabaseSettings,
     label: str,
     out: Path,
-    minutes: float | None,
     threads: int | None,
 ) -> list[dict[str, Any]]:
     """Measure the recall of an index with held-out text, and write a report.
@@ -122,7 +100,6 @@ def write_report(
         settings: its settings, for the encoder.
         label: of the index.
         out: file of the report; one next to it has the results of an unfinished search.
-        minutes: of exact search, shard by shard; None: of all shards.
         threads: of the encoder and of a search; None: the libraries' own choice.
 
     Returns:
@@ -146,10 +123,9 @@ def write_report(
     texts = _held_out_chunks(database)
     queries = retriever.encoder.encode(texts[:: max(1, len(texts) // QUERIES)][:QUERIES])
     saved = out.with_name(f".{out.name}.npz")
-    exact, shards = exact_search_within(vectors, queries, minutes, saved)
-    count = len(vectors.embeddings)
+    exact = resumable_exact_search(vectors, queries, saved)
     recipe = index.recipe.model_dump()
-    if count == len(database.shards):
+    if len(vectors.embeddings) == len(database.shards):
         recipe["shards"] = None
     report: dict[str, Any] = {
         "index": index.sha256,
@@ -157,12 +133,10 @@ def write_report(
         "vectors": len(index),
         "filled": index.recipe.filled,
         "queries": len(queries),
-        "shards": {"compared": len(shards), "of": count},
-        "recall": recall(index, vectors, queries, exact, shards),
+        "recall": recall(index, queries, exact),
     }
     write_file(out, (json.dumps(report, indent=1, ensure_ascii=False) + "\n").encode())
-    if len(shards) == count:
-        saved.unlink()
+    saved.unlink()
     return list(report["recall"])
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -21,12 +21,7 @@ from ragauge.pipelines.database.embed import EncoderChoice, TextEncoder
 from ragauge.pipelines.indexes.base.recipe import SearchResult
 from ragauge.pipelines.retrieval.index import Index
 
-Stop = Callable[[], bool]  # whether nobody waits for a search any longer
 STAGES = ("encode", "search", "lookup")  # keys of Neighbours.seconds; a service adds its own
-
-
-class CancelledSearchError(Exception):
-    """A search that was stopped between its stages, since nobody waits for it any longer."""
 
 
 @dataclass(frozen=True)
@@ -62,25 +57,29 @@ class Query:
 
 
 @dataclass(frozen=True)
+class Neighbour:
+    """A chunk that a search found."""
+
+    id: int  # in the database; of a filled index the real chunk a vector was drawn around
+    distance: float  # squared L2, or inner product
+    document: int  # its number in the database
+    tokens: list[int]  # a document's last chunk may be short
+    continuation: list[int]  # tokens of the next chunks of the same document
+
+
+@dataclass(frozen=True)
 class Neighbours:
-    """The answer to one query, nearest first.
+    """The answer to one query: at most k neighbours, nearest first."""
 
-    A place without a neighbour has id -1; tokens beyond a length are 0.
-    """
-
-    # (k,) int64: chunk in the database; of a filled index the real chunk a vector was drawn around
-    ids: np.ndarray
-    # (k,) float32: squared L2, or inner product; infinite if there is no neighbour
-    distances: np.ndarray
-    documents: np.ndarray  # (k,) int64: number of the chunk's document in the database
-    tokens: np.ndarray  # (k, chunk) int32
-    lengths: np.ndarray  # (k,) int32: tokens of each chunk; a document's last may be short
-    # (k, continuation * chunk) int32: the next chunks of the same document
-    continuations: np.ndarray
-    continuation_lengths: np.ndarray  # (k,) int32: 0 if the document ends
+    rows: list[Neighbour]
     nprobe: int  # of the search that found them
     seconds: dict[str, float]  # by stage, of the whole call that the query was part of
     missing: tuple[str, ...] = ()  # addresses of the servers of parts that gave no answer
+
+    @property
+    def ids(self) -> list[int]:
+        """Return the chunks."""
+        return [neighbour.id for neighbour in self.rows]
 
 
 @dataclass(frozen=True)
@@ -168,24 +167,26 @@ class Retriever:
             len(index), index.recipe.max_nprobe, database.vocabulary, database.chunk_tokens,
         )  # fmt: skip
 
+    def detokenize(self, sequences: Sequence[Sequence[int]]) -> list[str]:
+        """Return the text of sequences of tokens."""
+        return list(self.database.tokenizer.batch_decode(sequences))
+
     def search(self, queries: Sequence[Query]) -> list[Neighbours]:
         """Return the neighbours of each query, in order.
 
         Raises:
             UserError: on a token, nprobe or budget that cannot be used.
         """
-        return self.search_together([queries], None)[0] if queries else []
+        return self.search_together([queries])[0] if queries else []
 
-    def search_together(
-        self, requests: Sequence[Sequence[Query]], stop: Stop | None
-    ) -> list[list[Neighbours]]:
+    def search_together(self, requests: Sequence[Sequence[Query]]) -> list[list[Neighbours]]:
         """Return the neighbours of several requests' queries, the index searched in one call.
 
         Each request is encoded by itself: padding to another's length would change the last bits of
         its vectors.
 
         Raises:
-            UserError: as `search`, and CancelledSearchError once `stop` returns true.
+            UserError: as `search`.
         """
         queries = [query for request in requests for query in request]
         nprobes = [self._nprobe(query, len(request)) for request in requests for query in request]
@@ -193,10 +194,9 @@ class Retriever:
         vectors = []
         for request in requests:
             with self._encoding:
-                _raise_if(stop)
                 vectors.append(self._encode(request))
         encoded = time.perf_counter()
-        results = self._search(queries, nprobes, np.concatenate(vectors), stop)
+        results = self._search(queries, nprobes, np.concatenate(vectors))
         searched = time.perf_counter()
         answers = list(map(self._look_up, queries, nprobes, *zip(*results, strict=True)))
         moments = (started, encoded, searched, time.perf_counter())
@@ -207,16 +207,15 @@ class Retriever:
         remaining = iter(answers)
         return [[next(remaining) for _ in request] for request in requests]
 
-    def calibrate(self, nprobes: Sequence[int] | None = None, trials: int = 5) -> LinearTime:
+    def calibrate(self, nprobes: Sequence[int], trials: int = 5) -> LinearTime:
         """Measure calls of one query, a new one in each trial, and store the line that predicts a
         call's seconds.
         """
-        choices = list(nprobes or self.index.nprobes)
         ids = np.linspace(0, len(self.database) - 1, trials + 1, dtype=np.int64)
-        texts = [self.database.tokenizer.decode(row) for row in self.database.tokens(ids).tolist()]
+        texts = [self.database.tokenizer.decode(row) for row in self.database.tokens(ids)]
         points = []
         for trial, text in enumerate(texts):
-            for nprobe in choices:
+            for nprobe in nprobes:
                 start = time.perf_counter()
                 self.search([Query(text=text or "?", nprobe=nprobe)])
                 if trial:  # the first warms up
@@ -257,11 +256,7 @@ class Retriever:
         return str(self.database.tokenizer.decode(tokens))
 
     def _search(
-        self,
-        queries: Sequence[Query],
-        nprobes: Sequence[int],
-        vectors: np.ndarray,
-        stop: Stop | None,
+        self, queries: Sequence[Query], nprobes: Sequence[int], vectors: np.ndarray
     ) -> list[SearchResult]:
         """Distances (k,) and ids (k,) of each query."""
         groups: dict[tuple[int, int], list[int]] = {}
@@ -269,7 +264,6 @@ class Retriever:
             groups.setdefault((query.k, nprobe), []).append(number)
         results: dict[int, SearchResult] = {}
         for (k, nprobe), numbers in groups.items():
-            _raise_if(stop)
             distances, ids = self.index.search(vectors[numbers], k, nprobe)
             results.update(
                 {number: (distances[row], ids[row]) for row, number in enumerate(numbers)}
@@ -281,29 +275,16 @@ class Retriever:
     ) -> Neighbours:
         """Return the neighbours with their tokens and continuations, still without seconds."""
         database = self.database
-        following = ids
-        parts = []
-        lengths = np.zeros(len(ids), dtype=np.int32)
+        distances = distances[ids >= 0]
+        following = ids = ids[ids >= 0]
+        continuations: list[list[int]] = [[] for _ in ids]
         for _ in range(query.continuation):
             following = database.continuations(following)
-            parts.append(database.tokens(following))
-            lengths = lengths + database.lengths(following)
-        continuations = (
-            np.concatenate(parts, axis=1) if parts else np.zeros((len(ids), 0), dtype=np.int32)
-        )
-        content = (
-            database.documents(ids),
-            database.tokens(ids),
-            database.lengths(ids),
-            continuations,
-            lengths,
-        )
-        return Neighbours(ids, distances, *content, nprobe=nprobe, seconds={})
-
-
-def _raise_if(stop: Stop | None) -> None:
-    if stop and stop():
-        raise CancelledSearchError("the search was stopped")
+            for whole, more in zip(continuations, database.tokens(following), strict=True):
+                whole += more
+        numbers = (values.tolist() for values in (ids, distances, database.documents(ids)))
+        rows = zip(*numbers, database.tokens(ids), continuations, strict=True)
+        return Neighbours([Neighbour(*row) for row in rows], nprobe, {})
 
 
 @dataclass(frozen=True)

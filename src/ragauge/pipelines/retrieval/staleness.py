@@ -54,7 +54,7 @@ class Comparison:
             for start in starts
             for delay in delays
         ]
-        nearest = [int(answer.ids[0]) for answer in self.searcher.search(queries)]
+        nearest = [next(iter(answer.ids), -1) for answer in self.searcher.search(queries)]
         vectors = self._vectors({chunk for chunk in nearest if chunk >= 0})
         compared = []
         for row, start in enumerate(starts):
@@ -68,9 +68,8 @@ class Comparison:
         if not chunks:
             return {}
         ids = np.array(sorted(chunks))
-        tokens = zip(self.database.tokens(ids), self.database.lengths(ids), strict=True)
         decode = self.database.tokenizer.decode
-        decoded = [str(decode(row[:length].tolist())) for row, length in tokens]
+        decoded = [str(decode(row)) for row in self.database.tokens(ids)]
         return dict(zip(ids.tolist(), normalised(self.encoder.encode(decoded)), strict=True))
 
 

@@ -25,7 +25,6 @@ from ragauge.pipelines.service.proto import ragauge_pb2 as pb
 from ragauge.pipelines.service.settings import check_address
 
 DEADLINE_S = 10.0
-MAX_RETRIES = 4  # gRPC makes at most 5 attempts
 REPLY_BYTES = 64 << 20
 PINGS = 9
 OPTIONS: list[tuple[str, Any]] = [
@@ -81,20 +80,17 @@ class Client(AbstractContextManager["Client"]):
         Args:
             address: host:port.
             deadline_s: seconds that a call may take.
-            retries: how often a call is sent again that was not answered.
+            retries: how often a call is sent again that was not answered; gRPC allows 4.
             tls_ca: CA certificates that verify the server's, PEM; without it there is no TLS.
             tls_name: name on the server's certificate; default: that of the address.
             token_file: the token that the server requires.
 
         Raises:
-            UserError: an invalid address, deadline or number of retries, or a file that cannot be
-                read.
+            UserError: an invalid address or deadline, or a file that cannot be read.
         """
         check_address(address)
         if not 0 < deadline_s < float("inf"):
             raise UserError(f"retrieval deadline: {deadline_s}; must be seconds above 0")
-        if not 0 <= retries <= MAX_RETRIES:
-            raise UserError(f"retrieval retries: {retries}; must be from 0 to {MAX_RETRIES}")
         self.address = address
         self.deadline_s = deadline_s
         self._metadata: tuple[tuple[str, str], ...] = ()
@@ -154,11 +150,13 @@ class Client(AbstractContextManager["Client"]):
             RetrievalError: none within `limit_s` seconds, or the server does not serve.
         """
         try:
-            answer = self._health.Check(HEALTH, timeout=limit_s, wait_for_ready=True)
+            answer = self._health.Check(
+                HEALTH, timeout=limit_s, wait_for_ready=True, metadata=self._metadata
+            )
         except grpc.RpcError as error:
             raise self.error("health", error, limit_s) from error
         if answer.status != health_pb2.HealthCheckResponse.SERVING:
-            raise self.error("health", "it does not serve")
+            raise LostError(f"retrieval server {self.address}, health: it does not serve")
 
     def round_trip_s(self) -> float:
         """Median seconds of a message there and back without a search.
@@ -181,12 +179,10 @@ class Client(AbstractContextManager["Client"]):
         self.close()
 
     def error(
-        self, request: str, error: grpc.RpcError | str, deadline_s: float | None = None
+        self, request: str, error: grpc.RpcError, deadline_s: float | None = None
     ) -> RetrievalError:
         """Return an error that names this server and a request."""
         request_name = f"retrieval server {self.address}, {request}"
-        if isinstance(error, str):
-            return RetrievalError(f"{request_name}: {error}")
         code = error.code()
         details = error.details()
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -220,7 +216,8 @@ class PendingSearch:
         try:
             results = self._future.result().results
         except grpc.FutureCancelledError:
-            raise self._client.error(self._name, "cancelled") from None
+            where = f"retrieval server {self._client.address}, {self._name}"
+            raise RetrievalError(f"{where}: cancelled") from None
         except grpc.RpcError as error:
             raise self._client.error(self._name, error) from error
         return [wire.neighbours(message, seconds) for message in results]

@@ -2,6 +2,7 @@
 
 import hmac
 import ipaddress
+import re
 import ssl
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -65,13 +66,11 @@ def read_token(path: Path) -> str:
             token = file.read(MAX_CHARACTERS + 1).strip()
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error
-    if not MIN_CHARACTERS <= len(token) <= MAX_CHARACTERS or not all(
-        0x21 <= byte <= 0x7E for byte in token
-    ):
-        characters = (
-            f"{MIN_CHARACTERS} to {MAX_CHARACTERS} printable ASCII characters without blanks"
+    if not re.fullmatch(rb"[!-~]{%d,%d}" % (MIN_CHARACTERS, MAX_CHARACTERS), token):
+        raise UserError(
+            f"{path}: must hold a token of {MIN_CHARACTERS} to {MAX_CHARACTERS} printable ASCII"
+            " characters without blanks"
         )
-        raise UserError(f"{path}: must hold a token of {characters}")
     return token.decode()
 
 

@@ -3,14 +3,10 @@ all.
 """
 
 import logging
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import replace
+from statistics import mode
 
-import numpy as np
-
-from ragauge.errors import UserError
 from ragauge.pipelines.retrieval.retriever import About, Neighbours, Query
 from ragauge.pipelines.service.client import Client, LostError, RetrievalError
 
@@ -21,16 +17,7 @@ class Fanout:
     """Searches on the servers of all parts at once."""
 
     def __init__(self, clients: Sequence[Client], *, partial: bool = False) -> None:
-        """One client for each part; `partial`: a lost server is no error.
-
-        Raises:
-            UserError: the same address twice.
-        """
-        [(address, count)] = Counter(client.address for client in clients).most_common(1)
-        if count > 1:
-            raise UserError(
-                f"retrieval server {address} is named twice: its part would count twice"
-            )
+        """One client for each part; `partial`: a lost server is no error."""
         self._clients = list(clients)
         self._partial = partial
         self._about: dict[str, About] = {}
@@ -79,18 +66,15 @@ class Fanout:
         """
         if client.address in self._about:
             return
-        about = client.describe()
+        about = vars(client.describe())
         for address, other in self._about.items():
-            shared = sorted(vars(about).keys() - {"index", "vectors"})
-            differing = ", ".join(
-                name for name in shared if getattr(about, name) != getattr(other, name)
-            )
-            if differing:
-                servers = f"retrieval servers {address} and {client.address}"
+            differing = [name for name in about if about[name] != getattr(other, name)]
+            if others := ", ".join(sorted({*differing} - {"index", "vectors"})):
                 raise RetrievalError(
-                    f"{servers} hold parts of different databases: they differ in {differing}"
+                    f"retrieval servers {address} and {client.address} hold parts of different"
+                    f" databases: they differ in {others}"
                 )
-        self._about[client.address] = about
+        self._about[client.address] = About(**about)
 
 
 def merge(parts: Sequence[Neighbours], k: int, larger_is_nearer: bool = False) -> Neighbours:
@@ -100,27 +84,14 @@ def merge(parts: Sequence[Neighbours], k: int, larger_is_nearer: bool = False) -
     Raises:
         RetrievalError: a chunk that two parts hold.
     """
-    chunks, counts = np.unique(
-        [i for part in parts for i in {*part.ids.tolist()} if i >= 0], return_counts=True
-    )
-    if (counts > 1).any():
-        chunk = chunks[counts > 1][0]
+    chunks = [chunk for part in parts for chunk in set(part.ids)]
+    if len(set(chunks)) < len(chunks):
         raise RetrievalError(
-            f"chunk {chunk} is held by two retrieval servers: their parts must be disjoint"
+            f"chunk {mode(chunks)} is held by two retrieval servers: their parts must be disjoint"
         )
-    ids = np.concatenate([part.ids for part in parts])
-    distances = np.concatenate([part.distances for part in parts])
-    nearest = np.lexsort(
-        (ids, np.where(ids < 0, np.inf, -distances if larger_is_nearer else distances))
-    )[:k]
-    names = [
-        field.name
-        for field in fields(Neighbours)
-        if field.name not in ("nprobe", "seconds", "missing")
-    ]
-    rows: dict[str, Any] = {
-        name: np.concatenate([getattr(part, name) for part in parts])[nearest] for name in names
-    }
+    sign = -1 if larger_is_nearer else 1
+    rows = [neighbour for part in parts for neighbour in part.rows]
+    nearest = sorted(rows, key=lambda neighbour: (sign * neighbour.distance, neighbour.id))[:k]
     stages = dict.fromkeys(stage for part in parts for stage in part.seconds)
     seconds = {stage: max(part.seconds.get(stage, 0.0) for part in parts) for stage in stages}
-    return Neighbours(**rows, nprobe=min(part.nprobe for part in parts), seconds=seconds)
+    return Neighbours(nearest, min(part.nprobe for part in parts), seconds)

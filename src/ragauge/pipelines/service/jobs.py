@@ -4,6 +4,7 @@
 
 import socket
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -36,14 +37,14 @@ def wait_for_server(
     Raises:
         UserError: it failed, or none in `limit_s`.
     """
-    from ragauge.pipelines.service.client import Client, RetrievalError
+    from ragauge.pipelines.service.client import Client, LostError
 
     end = time.monotonic() + limit_s
     while time.monotonic() < end:
         if _has_failed(path, failed_s):
             raise UserError(f"{path}: the job of this retrieval server failed; its log says why")
         # none yet, or of a server that was killed
-        with suppress(FileNotFoundError, RetrievalError):
+        with suppress(FileNotFoundError, LostError):
             address = path.read_text(encoding="utf-8").strip()
             with Client(address, **access) as client:
                 client.wait_until_ready(READY_S)
@@ -64,7 +65,7 @@ def read_list(path: Path) -> list[Path]:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def are_finished(files: list[Path]) -> bool:
+def are_finished(files: Iterable[Path]) -> bool:
     """Return whether every file exists, or its job failed so long ago that nobody tries it again."""
     return all(path.exists() or _has_failed(path, FAILED_S) for path in files)
 

@@ -10,11 +10,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from ragauge.pipelines.service import jobs
 from ragauge.pipelines.service.client import RetrievalError
 from ragauge.pipelines.service.server import Server
 
@@ -33,8 +34,8 @@ def serve(
     grace_s: float,
     *,
     while_stdin_open: bool = False,
-    on_ready: Callable[[], None] = lambda: None,
-    is_finished: Callable[[], bool] = lambda: False,
+    address_file: Path | None = None,
+    files: Sequence[Path] = (),
 ) -> None:
     """Serve until SIGTERM or SIGINT, then finish running requests. Called from the main thread; a
     second signal exits.
@@ -44,8 +45,8 @@ def serve(
             1.
         while_stdin_open: also stop when standard input ends, as when the process that started this
             one ended.
-        on_ready: called when the server answers.
-        is_finished: called several times a second; the server stops when it returns true.
+        address_file: where the address stands while the server answers.
+        files: the server also stops when all of them are finished (`jobs.are_finished`).
     """
     stopped = threading.Event()
 
@@ -64,11 +65,16 @@ def serve(
 
         threading.Thread(target=stop_at_end_of_input, daemon=True).start()
     server.start()
-    on_ready()
-    print(f"{ANNOUNCEMENT}{server.address}", flush=True)
-    while not (stopped.is_set() or is_finished()):
-        # in `stopped.wait` a signal's handler could wait for the lock that it interrupts
-        time.sleep(POLL_SIGNALS_S)
+    try:
+        if address_file:
+            jobs.write_address(address_file, server.address)
+        print(f"{ANNOUNCEMENT}{server.address}", flush=True)
+        while not (stopped.is_set() or (files and jobs.are_finished(files))):
+            # in `stopped.wait` a signal's handler could wait for the lock that it interrupts
+            time.sleep(POLL_SIGNALS_S)
+    finally:
+        if address_file:
+            address_file.unlink(missing_ok=True)
     logger.info("stopping: finishing what runs, for up to %g s", grace_s)
     if not server.stop(grace_s):
         logger.error("abandoned a search that was still running after %g s", grace_s)

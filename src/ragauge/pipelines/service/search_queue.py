@@ -6,12 +6,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
 import grpc
 
-from ragauge.pipelines.retrieval.retriever import CancelledSearchError, Neighbours, Query, Retriever
+from ragauge.pipelines.retrieval.retriever import Neighbours, Query, Retriever
 
 # in one call: from 20 on faiss compares centroids by BLAS, whose last bits differ
 MAX_JOINED_QUERIES = 19
@@ -25,119 +25,80 @@ class RefusedError(Exception):
 class SearchJob:
     """One request in the queue or in search."""
 
-    searcher: Retriever
     queries: Sequence[Query]
     arrived_s: float = field(default_factory=time.perf_counter)
-    started_s: float | None = None
-    abandoned: bool = False  # its caller no longer waits
+    queue_s: float = 0.0  # seconds between arrival and search
     answer: Future[list[Neighbours]] = field(default_factory=Future)
 
-    @property
-    def queue_s(self) -> float:
-        """Seconds between arrival and search."""
-        return (self.started_s or time.perf_counter()) - self.arrived_s
+    def abandon(self) -> None:
+        """Let the search not begin; no effect on one that has."""
+        self.answer.cancel()
 
 
 class SearchQueue:
-    def __init__(self, capacity: int, workers: int = 1, window_s: float = 0.0) -> None:
-        """`capacity`: requests in the queue and in search; one more is refused.
-
-        `workers`: searches at the same time. `window_s`: how long a request waits for others to
-        join; 0: only those that wait already join.
-        """
+    def __init__(self, searcher: Retriever, capacity: int) -> None:
+        """`capacity`: requests in the queue and in search; one more is refused."""
+        self._searcher = searcher
         self._capacity = capacity
-        self._window_s = window_s
-        self._changed = threading.Condition()
-        self._unanswered = 0
+        self._room = threading.BoundedSemaphore(capacity)
         self.waiting: deque[SearchJob] = deque()
-        self.running: list[SearchJob] = []  # in search
-        # Searches have threads of their own: OpenMP keeps a team of threads for every thread that
-        # ever searched.
-        self._threads = ThreadPoolExecutor(workers, "search")
+        self._running: list[Future[list[Neighbours]]] = []  # the answers of what is in search
+        # One thread searches: OpenMP keeps a team of threads for every thread that ever searched.
+        self._thread = ThreadPoolExecutor(1, "search")
 
     def search(self, job: SearchJob, context: grpc.ServicerContext) -> list[Neighbours]:
         """Search a request, and wait for its answer no longer than its caller does.
 
         Raises:
-            RefusedError: .
+            RefusedError: there is no room, or the caller's time ran out.
         """
-        with self._changed:
-            if self._unanswered == self._capacity:
-                limit = f"{self._capacity} requests are under way, which is the limit"
-                raise RefusedError(grpc.StatusCode.UNAVAILABLE, limit)
-            self._unanswered += 1
-            self.waiting.append(job)
-            self._changed.notify_all()
+        if not self._room.acquire(blocking=False):
+            limit = f"{self._capacity} requests are under way, which is the limit"
+            raise RefusedError(grpc.StatusCode.UNAVAILABLE, limit)
         try:
-            self._threads.submit(self._search_next)
-            if not context.add_callback(lambda: self._abandon(job)):  # the call is over already
-                self._abandon(job)
+            self.waiting.append(job)
+            self._thread.submit(self._search_next)
+            if not context.add_callback(job.abandon):  # the call is over already
+                job.abandon()
             return job.answer.result(context.time_remaining())
-        except (CancelledError, CancelledSearchError, TimeoutError):
-            self._abandon(job)
+        except (CancelledError, TimeoutError):
+            job.abandon()
             late = "the request's time ran out before it was searched"
             raise RefusedError(grpc.StatusCode.DEADLINE_EXCEEDED, late) from None
         finally:
-            with self._changed:
-                self._unanswered -= 1
+            self._room.release()
 
     def close(self, grace_s: float) -> bool:
-        """End the threads, each after its search; False if one still searches after `grace_s`."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        with self._changed:  # a search whose caller is gone is no request of the server's any more
-            return self._changed.wait_for(lambda: not self.running, max(0.0, grace_s))
-
-    def _abandon(self, job: SearchJob) -> None:
-        """Take a request from the queue, or let its search stop; no effect once it is answered."""
-        job.abandoned = True
-        if job.answer.cancel():
-            with self._changed:
-                if job in self.waiting:
-                    self.waiting.remove(job)
+        """End the thread after its search; False if it still searches after `grace_s`."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        return not wait(self._running, max(0.0, grace_s)).not_done
 
     def _search_next(self) -> None:
         """Search the first request with those that fit into its call; nothing where an earlier call
         has taken all.
         """
         jobs: list[SearchJob] = []
-        with self._changed:
-            if self._window_s and self.waiting:
-                left_s = self._window_s - self.waiting[0].queue_s
-                self._changed.wait_for(
-                    lambda: sum(len(job.queries) for job in self.waiting) >= MAX_JOINED_QUERIES,
-                    left_s,
-                )
-            queries = 0
-            while self.waiting:
-                job = self.waiting[0]
-                queries += len(job.queries)
-                if jobs and queries > MAX_JOINED_QUERIES:
-                    break
-                self.waiting.popleft()
-                if job.answer.set_running_or_notify_cancel():
-                    job.started_s = time.perf_counter()
-                    jobs.append(job)
-            self.running += jobs
+        room = MAX_JOINED_QUERIES
+        while self.waiting and (not jobs or len(self.waiting[0].queries) <= room):
+            job = self.waiting.popleft()
+            if job.answer.set_running_or_notify_cancel():
+                job.queue_s = time.perf_counter() - job.arrived_s
+                jobs.append(job)
+                room -= len(job.queries)
         if jobs:
-            _search(jobs)
-        with self._changed:
-            self.running = [job for job in self.running if job not in jobs]
-            self._changed.notify_all()
+            self._running = [job.answer for job in jobs]
+            self._answer(jobs)
 
-
-def _search(jobs: Sequence[SearchJob]) -> None:
-    """Search requests in one call and answer each; if the call fails, search each by itself."""
-    requests = [job.queries for job in jobs]
-    try:
-        answers = jobs[0].searcher.search_together(
-            requests, lambda: all(job.abandoned for job in jobs)
-        )
-    except Exception as error:
-        if len(jobs) == 1:
-            jobs[0].answer.set_exception(error)
-        else:
+    def _answer(self, jobs: Sequence[SearchJob]) -> None:
+        """Search requests in one call and answer each; if the call fails, search each by itself."""
+        try:
+            answers = self._searcher.search_together([job.queries for job in jobs])
+        except Exception as error:
+            if len(jobs) == 1:
+                jobs[0].answer.set_exception(error)
+                return
             for job in jobs:
-                _search([job])
-        return
-    for job, answer in zip(jobs, answers, strict=True):
-        job.answer.set_result(answer)
+                self._answer([job])
+        else:
+            for job, answer in zip(jobs, answers, strict=True):
+                job.answer.set_result(answer)

@@ -1,11 +1,9 @@
 """The retrieval service: a retriever behind gRPC, which checks and bounds every field of a request."""
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 import grpc
@@ -30,7 +28,6 @@ OPTIONS = [
     ("grpc.so_reuseport", 0),  # a second server on the same port is a mistake, not load sharing
 ]
 
-HEALTH_CHECK = "/grpc.health.v1.Health/Check"
 MAX_K = 256
 MAX_CONTINUATION = 16
 MAX_TOKENS = 4096
@@ -41,39 +38,24 @@ MAX_BUDGET_S = 3600.0
 Request = TypeVar("Request", bound=Message)
 
 
-@dataclass(frozen=True)
-class LoadedIndex:
-    """What answers requests."""
-
-    searcher: Retriever
-    about: About
-    detokenize: Callable[[list[list[int]]], list[str]]  # by the database's tokenizer
-
-
 class TokenCheck(grpc.ServerInterceptor):
     """Reads the token in a call's metadata, before its message and before it is counted.
 
-    A call without the token ends at once, even if its message never comes; one for health is told
-    that of the whole service.
+    A call without the token ends at once, even if its message never comes.
     """
 
-    def __init__(self, token: str, health: health.HealthServicer) -> None:
+    def __init__(self, token: str) -> None:
         self._token = token
-        self._health = health
 
     def intercept_service(self, continuation: Any, details: Any) -> grpc.RpcMethodHandler | None:
         handler = continuation(details)
         if not handler or credentials.carries_token(details.invocation_metadata, self._token):
             return handler
-        reply = self._check if details.method == HEALTH_CHECK else self._refuse
-        return grpc.stream_unary_rpc_method_handler(reply)  # which does not wait for a message
+        return grpc.stream_unary_rpc_method_handler(_refuse)  # which does not wait for a message
 
-    def _check(self, _: Any, context: grpc.ServicerContext) -> bytes:
-        request = health_pb2.HealthCheckRequest()
-        return self._health.Check(request, context).SerializeToString()
 
-    def _refuse(self, _: Any, context: grpc.ServicerContext) -> None:
-        context.abort(grpc.StatusCode.UNAUTHENTICATED, "the call does not carry the server's token")
+def _refuse(_: Any, context: grpc.ServicerContext) -> None:
+    context.abort(grpc.StatusCode.UNAUTHENTICATED, "the call does not carry the server's token")
 
 
 class Server:
@@ -81,7 +63,7 @@ class Server:
 
     def __init__(
         self,
-        loaded: LoadedIndex,
+        searcher: Retriever,
         settings: ServerSettings,
         *,
         tls: grpc.ServerCredentials | None = None,
@@ -93,19 +75,17 @@ class Server:
         Raises:
             UserError: the address cannot be listened on.
         """
-        self.loaded = loaded
-        self.queue = SearchQueue(
-            settings.max_concurrent, settings.workers, 1e-3 * settings.window_ms
-        )
+        self._searcher = searcher
+        self._about = searcher.describe()
+        self.queue = SearchQueue(searcher, settings.max_concurrent)
         self._max_queries = settings.max_queries
-        self._decoding = threading.Lock()
         self._health = health.HealthServicer()
         threads = settings.max_concurrent + SPARE_THREADS
         calls = {
             "Search": _handler(pb.SearchRequest, self._search),
             "Detokenize": _handler(pb.DetokenizeRequest, self._detokenize),
             "Describe": _handler(
-                pb.DescribeRequest, lambda *_: pb.Description(**vars(loaded.about))
+                pb.DescribeRequest, lambda *_: pb.Description(**vars(self._about))
             ),
         }
         self._server = grpc.server(
@@ -113,7 +93,7 @@ class Server:
             handlers=[grpc.method_handlers_generic_handler(wire.SERVICE, calls)],
             options=[*OPTIONS, ("grpc.max_receive_message_length", settings.max_message_bytes)],
             maximum_concurrent_rpcs=threads + WAITING_CALLS,
-            interceptors=[TokenCheck(token, self._health)] if token else [],
+            interceptors=[TokenCheck(token)] if token else [],
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         host = settings.host
@@ -152,8 +132,7 @@ class Server:
         self.stop()
 
     def _search(self, request: pb.SearchRequest, context: grpc.ServicerContext) -> pb.SearchReply:
-        loaded = self.loaded
-        job = SearchJob(loaded.searcher, _read_queries(request, loaded.about, self._max_queries))
+        job = SearchJob(_read_queries(request, self._about, self._max_queries))
         answers = self.queue.search(job, context)
         return pb.SearchReply(
             results=[wire.neighbours_message(answer, job.queue_s) for answer in answers]
@@ -162,14 +141,12 @@ class Server:
     def _detokenize(
         self, request: pb.DetokenizeRequest, _: grpc.ServicerContext
     ) -> pb.DetokenizeReply:
-        loaded = self.loaded
         _check_range("sequences", len(request.sequences), self._max_queries, low=1)
         for i, sequence in enumerate(request.sequences):
-            _check_tokens(f"sequences[{i}]", sequence.ids, loaded.about)
-        with self._decoding:
-            return pb.DetokenizeReply(
-                texts=loaded.detokenize([list(sequence.ids) for sequence in request.sequences])
-            )
+            _check_tokens(f"sequences[{i}]", sequence.ids, self._about)
+        return pb.DetokenizeReply(
+            texts=self._searcher.detokenize([list(sequence.ids) for sequence in request.sequences])
+        )
 
 
 def _handler(

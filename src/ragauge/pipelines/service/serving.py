@@ -4,62 +4,25 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
 
+from ragauge.pipelines.retrieval.retriever import Retriever
 from ragauge.pipelines.service import cores as processor_cores
 from ragauge.pipelines.service import jobs, process
 from ragauge.pipelines.service.credentials import ServerAccess, is_loopback
-from ragauge.pipelines.service.server import LoadedIndex, Server
+from ragauge.pipelines.service.server import Server
 from ragauge.pipelines.service.settings import ServerSettings
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class ServedIndex:
-    """Which index of a database is served, and how it is opened."""
-
-    folder: Path  # of the database
-    label: str
-    part: tuple[int, int] | None = None  # (number, of) of the merged index's parts; None: all
-    encoder: str = "minilm"
-    engine: Literal["onnx", "torch"] = "onnx"
-    threads: int | None = None  # of a search; None: all cores
-    calibrate: bool = True  # measure the latency that queries with a budget need
-
-    def load(self) -> LoadedIndex:
-        """Open the index. Raises UserError as `Retriever.open`."""
-        from ragauge.pipelines.retrieval.retriever import Retriever
-
-        retriever = Retriever.open(
-            self.folder,
-            self.label,
-            encoder=self.encoder,
-            engine=self.engine,
-            threads=self.threads,
-            part=self.part,
-        )
-        recipe = retriever.index.recipe
-        if self.calibrate and recipe.max_nprobe > 1:
-            line = retriever.calibrate([n for n in recipe.MEASURED if n <= recipe.max_nprobe])
-            logger.info(
-                "a call of one query takes %.2f ms and %.3f ms for each unit of %s, to within %.0f%%",
-                1e3 * line.intercept_s,
-                1e3 * line.slope_s,
-                recipe.NPROBE_KEY,
-                100 * line.error,
-            )
-        decode = retriever.database.tokenizer.batch_decode
-        return LoadedIndex(retriever, retriever.describe(), decode)
-
-
 def serve_index(
-    index: ServedIndex,
+    open_index: Callable[[], Retriever],
     settings: ServerSettings,
     access: ServerAccess,
     *,
+    calibrate: bool = True,
     cores: str | None = None,
     while_stdin_open: bool = False,
     address_file: Path | None = None,
@@ -68,9 +31,10 @@ def serve_index(
     """Serve an index until it is stopped, or the files listed in `until` exist.
 
     Args:
-        index: what is served.
+        open_index: opens the index; raises UserError as `Retriever.open`.
         settings: of the server.
         access: who may search.
+        calibrate: measure the latency that queries with a budget need.
         cores: processor cores that this process is pinned to.
         while_stdin_open: also stop when standard input ends.
         address_file: where the address stands while the server answers.
@@ -93,10 +57,19 @@ def serve_index(
     if address_file:
         address_file.unlink(missing_ok=True)  # of a server that was killed
     if until is None or not all(path.exists() for path in files):
-        server = Server(index.load(), settings, tls=access.tls(), token=token)
+        searcher = open_index()
+        if calibrate:
+            _calibrate(searcher)
+        server = Server(searcher, settings, tls=access.tls(), token=token)
         if access.insecure and not is_loopback(settings.host):
             logger.warning("warning: %s: other machines can reach it; --insecure", server.address)
-        _serve(server, settings, files, while_stdin_open, address_file)
+        process.serve(
+            server,
+            settings.grace,
+            while_stdin_open=while_stdin_open,
+            address_file=address_file,
+            files=files,
+        )
     missing = [path for path in files if not path.exists()]
     if missing:
         logger.error(
@@ -105,25 +78,14 @@ def serve_index(
     return 1 if missing else 0
 
 
-def _serve(
-    server: Server,
-    settings: ServerSettings,
-    files: list[Path],
-    while_stdin_open: bool,
-    address_file: Path | None,
-) -> None:
-    def announce() -> None:
-        if address_file:
-            jobs.write_address(address_file, server.address)
-
-    try:
-        process.serve(
-            server,
-            settings.grace,
-            while_stdin_open=while_stdin_open,
-            on_ready=announce,
-            is_finished=lambda: bool(files) and jobs.are_finished(files),
+def _calibrate(searcher: Retriever) -> None:
+    recipe = searcher.index.recipe
+    if recipe.max_nprobe > 1:
+        line = searcher.calibrate([n for n in recipe.MEASURED if n <= recipe.max_nprobe])
+        logger.info(
+            "a call of one query takes %.2f ms and %.3f ms for each unit of %s, to within %.0f%%",
+            1e3 * line.intercept_s,
+            1e3 * line.slope_s,
+            recipe.NPROBE_KEY,
+            100 * line.error,
         )
-    finally:
-        if address_file:
-            address_file.unlink(missing_ok=True)

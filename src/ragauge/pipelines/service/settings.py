@@ -30,10 +30,6 @@ class ServerSettings(Section):
     max_concurrent: int = Field(
         64, ge=1, le=4096, description="maximum requests in the queue and in search"
     )
-    workers: int = Field(1, ge=1, le=64, description="searches at a time")
-    window_ms: float = Field(
-        0.0, ge=0, le=1000, description="how long a request waits for others to be joined with"
-    )
     max_message_bytes: int = Field(
         1 << 20, ge=1024, le=1 << 30, description="maximum bytes of a request"
     )

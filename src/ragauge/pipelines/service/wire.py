@@ -2,10 +2,8 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from ragauge.errors import UserError
-from ragauge.pipelines.retrieval.retriever import Neighbours, Query
+from ragauge.pipelines.retrieval.retriever import Neighbour, Neighbours, Query
 from ragauge.pipelines.service.proto import ragauge_pb2 as pb
 
 SERVICE: str = pb.DESCRIPTOR.services_by_name["Retrieval"].full_name
@@ -40,19 +38,8 @@ def query(message: pb.Query) -> Query:
 def neighbours_message(answer: Neighbours, queue_s: float) -> pb.Neighbours:
     """Return the neighbours of one query, whose request waited for `queue_s` seconds."""
     return pb.Neighbours(
-        neighbours=[
-            pb.Neighbour(
-                id=answer.ids[i],
-                distance=answer.distances[i],
-                document=answer.documents[i],
-                tokens=answer.tokens[i, : answer.lengths[i]].tolist(),
-                continuation=answer.continuations[i, : answer.continuation_lengths[i]].tolist(),
-            )
-            for i in range(len(answer.ids))
-        ],
+        neighbours=[pb.Neighbour(**vars(neighbour)) for neighbour in answer.rows],
         nprobe=answer.nprobe,
-        chunk_tokens=answer.tokens.shape[1],
-        continuation_tokens=answer.continuations.shape[1],
         seconds={"queue": queue_s, **answer.seconds},
     )
 
@@ -62,24 +49,9 @@ def neighbours(message: pb.Neighbours, total_s: float) -> Neighbours:
 
     Of the whole call's seconds, what the server's stages leave is the network's.
     """
-    rows = message.neighbours
-    tokens, lengths = _padded([row.tokens for row in rows], message.chunk_tokens)
-    after = _padded([row.continuation for row in rows], message.continuation_tokens)
-    return Neighbours(
-        np.array([row.id for row in rows], dtype=np.int64),
-        np.array([row.distance for row in rows], dtype=np.float32),
-        np.array([row.document for row in rows], dtype=np.int64),
-        tokens,
-        lengths,
-        *after,
-        nprobe=message.nprobe,
-        seconds={**message.seconds, "network": max(0.0, total_s - sum(message.seconds.values()))},
-    )
-
-
-def _padded(rows: Sequence[Sequence[int]], width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return ((row, width) int32 with zeros after the tokens, (row,) int32 lengths)."""
-    padded = np.zeros((len(rows), width), dtype=np.int32)
-    for target, row in zip(padded, rows, strict=True):
-        target[: len(row)] = row
-    return padded, np.array([len(row) for row in rows], dtype=np.int32)
+    rows = [
+        Neighbour(one.id, one.distance, one.document, list(one.tokens), list(one.continuation))
+        for one in message.neighbours
+    ]
+    network_s = max(0.0, total_s - sum(message.seconds.values()))
+    return Neighbours(rows, message.nprobe, {**message.seconds, "network": network_s})

@@ -8,25 +8,22 @@ from typing import Any, Literal
 from ragauge.report.figures import style
 from ragauge.report.figures.style import Axes
 
-WIDE = 4.0  # ratio of the largest to the smallest value from which `log_if_wide` is logarithmic
-
 
 @dataclass(frozen=True)
 class Axis:
     """How one quantity is drawn along an axis; base2 is logarithmic with a tick at each value."""
 
     label: str
-    scale: Literal["linear", "log", "log_if_wide", "base2"] = "linear"
+    scale: Literal["linear", "log", "base2"] = "linear"
     from_zero: bool = False
     is_difference: bool = False  # drawn with a line at zero
 
     def apply(self, ax: Axes, which: Literal["x", "y"], values: Iterable[Any]) -> None:
         """Give an axis of a panel its scale, for the values drawn."""
         known = [float(v) for v in values if is_number(v)]
-        is_wide = bool(known) and min(known) > 0 and max(known) / min(known) > WIDE
         if self.scale == "base2":
             base2_axis(ax, known, which)
-        elif self.scale == "log" or (self.scale == "log_if_wide" and is_wide):
+        elif self.scale == "log":
             log_axis(ax, known, which)
         elif which == "x":
             ax.locator_params(axis="x", nbins=4)  # labels of five digits fit a third of the page

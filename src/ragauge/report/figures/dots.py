@@ -4,17 +4,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ragauge.io.jsonl import JsonObject
 from ragauge.report.figures import style
 from ragauge.report.figures.axis import Axis, is_number
 from ragauge.report.figures.lines import NOTHING
 from ragauge.report.figures.style import Axes, Figure
-from ragauge.results.cells import CellStatus, Table
+from ragauge.results.cells import CellStatus, Line, Table
 from ragauge.results.publications import LONGBENCH
 from ragauge.results.times import STATE_WORDS
 
 ROW_IN = 0.165  # height of one row
+SMALL_TYPE: JsonObject = {"va": "center", "color": style.MUTED, "fontsize": 5.6}
 AxisSharing = Literal["all", "col"]
-LineText = Callable[[Mapping[Any, Any]], str]
+LineText = Callable[[Line], str]
 _Panel = tuple[str, Table, str, Axis]  # title, rows, the quantity that is drawn of them, its axis
 
 
@@ -57,18 +59,18 @@ class Dots:
         return _draw(shown, [self._panels(block) for block in shown], self.by_dataset)
 
     def _panels(self, block: Block) -> list[_Panel]:
+        entries = list(self.axes.items())
+        titles = [block.title, *[""] * len(entries)]
         if not self.by_dataset:
             return [
-                ("" if index else block.title, block.table, *entry)
-                for index, entry in enumerate(self.axes.items())
+                (title, block.table, *entry) for title, entry in zip(titles, entries, strict=False)
             ]
         parts = block.table.groupby("dataset", sort=False)
-        names = [f"\n{str(name).removeprefix(LONGBENCH)}" for name, _ in parts]
-        titles = [block.title + names[0], *names[1:]]
-        return [
-            (title, part, *next(iter(self.axes.items())))
-            for title, (_, part) in zip(titles, parts, strict=True)
-        ]
+        panels = list[_Panel]()
+        for name, part in parts:
+            title = "" if panels else block.title
+            panels.append((f"{title}\n{str(name).removeprefix(LONGBENCH)}", part, *entries[0]))
+        return panels
 
 
 def blocks(table: Table, by_dataset: bool = False) -> list[Block]:
@@ -76,32 +78,29 @@ def blocks(table: Table, by_dataset: bool = False) -> list[Block]:
     what was read before the question where the table has states, then all other published models
     as one, with the predictions of published numbers.
     """
-    others = (
-        table["status"].isin([CellStatus.PUBLISHED_ONLY, CellStatus.PREDICTED])
-        & table["published"].notna()
-    )
+    unmeasured = table["status"].isin([CellStatus.PUBLISHED_ONLY, CellStatus.PREDICTED])
+    others = unmeasured & table["published"].notna()
     measured = table[~others]
     printed = table[others]
-    pair = ["model", "dataset"]
+    pair = ["model"] if by_dataset else ["model", "dataset"]
     if "state" in table:
         pair.append("read")
         measured = measured.assign(read=measured["state"].map(STATE_WORDS).fillna(""))
-    parts = measured.groupby(["model"] if by_dataset else pair, sort=False)
-    drawn = [Block(f"measured: {' · '.join(map(str, key))}", part, False) for key, part in parts]
-    if printed.empty:
-        return drawn
+    shown = [
+        Block(f"measured: {' · '.join(map(str, key))}", part, False)
+        for key, part in measured.groupby(pair, sort=False)
+    ]
+    title = "published"
     if by_dataset:
         order = {name: index for index, name in enumerate(dict.fromkeys(measured["dataset"]))}
         printed = printed.sort_values(
             "dataset", key=lambda names: names.map(order).fillna(len(order)), kind="stable"
         )
-        return [*drawn, Block("published", printed, True)]
-    title = " · ".join(
-        filter(
-            None, ["published (the paper's models)", ", ".join(dict.fromkeys(printed["dataset"]))]
-        )
-    )
-    return [*drawn, Block(title, printed, True)]
+    elif names := ", ".join(dict.fromkeys(printed["dataset"])):
+        title = f"published (the paper's models) · {names}"
+    else:
+        title = "published (the paper's models)"
+    return shown if printed.empty else [*shown, Block(title, printed, True)]
 
 
 def _draw(shown: Sequence[Block], panels: Sequence[Sequence[_Panel]], by_dataset: bool) -> Figure:
@@ -128,77 +127,50 @@ def _draw(shown: Sequence[Block], panels: Sequence[Sequence[_Panel]], by_dataset
 
 
 def _draw_panel(ax: Axes, block: Block, panel: _Panel, named: bool) -> None:
+    """Draw the rows: filled where measured, hollow where published; of the paper's other models a
+    marker each, with a dot where its number was predicted.
+    """
     title, table, quantity, axis = panel
     part = table[table["quantity"] == quantity]
     labels = block.labels
     style.name_rows(ax, labels if named else [""] * len(labels))
     ax.spines["left"].set_visible(False)
-    if title:
-        ax.set_title(title, loc="left", color=style.MUTED, pad=3)
-    if block.published:
-        ax.set_facecolor(style.PUBLISHED_FACE)
+    ax.set_title(title, loc="left", color=style.MUTED, pad=3)
     models = list(dict.fromkeys(table["model"]))
     for line in part.to_dict("records"):
+        y = float(labels.index(line["label"]))
+        _, colour, marker = style.method_style(str(line["style"]))
+        hollow: dict[str, Any] = {"mfc": "white", "mec": colour, "mew": 0.9, "zorder": 3}
         if block.published:
-            _draw_published(ax, line, labels.index(line["label"]), models)
-        else:
-            _draw_measured(
-                ax, line, labels.index(line["label"]), style.few(line["n"], part["n"].max())
-            )
+            ax.set_facecolor(style.PUBLISHED_FACE)
+            index = models.index(line["model"])
+            y += 0.11 * (index - (len(models) - 1) / 2)
+            ax.plot(line["published"], y, style.series_style(index)[1], ms=3.6, **hollow)
+            ax.plot(line["measured"], y, ".", color=style.INK, ms=1.8, mew=0, zorder=4)
+            continue
+        ax.plot(line["published"], y + 0.22, "d", ms=3.8, **hollow)
+        if is_number(line["measured"]):
+            style.interval(ax, line["measured"], y, line["low"], line["high"], colour)
+            size = style.marker_size(marker)
+            ax.plot(line["measured"], y, marker, color=colour, ms=size, mew=0, zorder=4)
+            end = line["high"] if is_number(line["high"]) else line["measured"]
+            note = style.few(line["n"], part["n"].max())
+            ax.annotate(note, (end, y), (4, 0), textcoords="offset points", **SMALL_TYPE)
     axis.apply(ax, "x", [*part["measured"], *part["published"]])
     if axis.scale == "linear" and not axis.is_difference:
         _make_room(ax, [*part["high"], *part["measured"], *part["published"]])
 
 
-def _draw_measured(ax: Axes, line: Mapping[Any, Any], y: int, note: str) -> None:
-    """Filled where measured, hollow where published for the same model."""
-    small_type: dict[str, Any] = {"va": "center", "color": style.MUTED, "fontsize": 5.6}
-    _, colour, marker = style.method_style(str(line["style"]))
-    if is_number(line["published"]):
-        ax.plot(
-            line["published"], y + 0.22, "d", mfc="white", mec=colour, mew=0.9, ms=3.8, zorder=3
-        )
-    if is_number(line["measured"]):
-        style.interval(ax, line["measured"], y, line["low"], line["high"], colour)
-        ax.plot(
-            line["measured"], y, marker, color=colour, ms=style.marker_size(marker), mew=0, zorder=4
-        )
-        end = line["high"] if is_number(line["high"]) else line["measured"]
-        ax.annotate(note, (end, y), (4, 0), textcoords="offset points", **small_type)
-
-
-def _draw_published(ax: Axes, line: Mapping[Any, Any], y: int, models: Sequence[str]) -> None:
-    """A marker for each of the paper's models, with a dot where its number was predicted."""
-    _, colour, _ = style.method_style(str(line["style"]))
-    index = models.index(line["model"])
-    at = y + 0.11 * (index - (len(models) - 1) / 2)
-    ax.plot(
-        line["published"],
-        at,
-        style.series_style(index)[1],
-        mfc="white",
-        mec=colour,
-        mew=0.9,
-        ms=3.6,
-        zorder=3,
-    )
-    if is_number(line["measured"]):
-        ax.plot(line["measured"], at, ".", color=style.INK, ms=1.8, mew=0, zorder=4)
-
-
 def _handles(shown: Sequence[Block]) -> list[Any]:
-    handles = []
     measured = [block for block in shown if not block.published]
-    if measured:
-        handles.append(style.handle("measured, 95% interval", style.INK, "o", line=True))
-    if any(is_number(v) for block in measured for v in block.table["published"]):
+    handles = [style.handle("measured, 95% interval", style.INK, "o", line=True)] * bool(measured)
+    if any(block.table["published"].notna().any() for block in measured):
         handles.append(style.handle("published, same model", style.INK, "d", hollow=True))
     for block in (block for block in shown if block.published):
         for index, model in enumerate(dict.fromkeys(block.table["model"])):
-            handles.append(
-                style.handle(str(model), style.INK, style.series_style(index)[1], hollow=True)
-            )
-        if any(is_number(v) for v in block.table["measured"]):
+            marker = style.series_style(index)[1]
+            handles.append(style.handle(str(model), style.INK, marker, hollow=True))
+        if block.table["measured"].notna().any():
             handles.append(style.handle("predicted", style.INK, "."))
     return handles
 

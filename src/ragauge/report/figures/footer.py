@@ -2,11 +2,10 @@
 precision, where.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from ragauge.report.figures.style import counted
-from ragauge.results.cells import CellSource, Table
+from ragauge.results.cells import CellSource, Keys, Table
 from ragauge.results.pipelines import IndexName, PipelineRun, pipelines
 from ragauge.results.provenance import commit, machine, place, provenance_of
 from ragauge.results.runs import Runs, Variant
@@ -43,7 +42,7 @@ def _listed(texts: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(filter(None, texts)))
 
 
-def _place(blocks: Sequence[tuple[Mapping[str, Any], str | None]]) -> list[str]:
+def _place(blocks: Sequence[tuple[Keys, str | None]]) -> list[str]:
     """Where numbers were measured and with which torch and code, from their provenance blocks, each
     with its device.
     """

@@ -1,10 +1,11 @@
 """Line plots: a figure is a list of panels, a panel its axes and points."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from ragauge.io.jsonl import JsonObject
 from ragauge.report.figures import style
 from ragauge.report.figures.axis import Axis
 from ragauge.report.figures.style import Axes, Figure
@@ -19,6 +20,12 @@ LETTER_IN = 0.058
 KEY_LINE_IN = 0.17  # of a legend's entry: its marker, a letter, its height
 LETTER = 0.027
 LINE = 0.065  # size of small type in units of a panel
+SMALL_TYPE: JsonObject = {
+    "fontsize": style.SMALL_PT - 1.2,
+    "color": style.INK,
+    "va": "bottom",
+    "zorder": 5,
+}
 
 
 @dataclass(frozen=True)
@@ -76,14 +83,22 @@ class Panel:
     stairs: Sequence[tuple[float, float]] = ()
 
 
+RowText = Callable[[TableRow], str]
+
+
+def _by_name(line: Mapping[Hashable, Any]) -> dict[str, Any]:
+    return {str(name): value for name, value in line.items()}
+
+
 def rows(table: Table) -> list[TableRow]:
     keys = [name for name in table.columns if name not in (*VALUES, "quantity")]
-    by_keys: dict[tuple[Any, ...], TableRow] = {}
-    for line in table.to_dict("records"):
-        row = TableRow({name: line[name] for name in keys}, {})
-        cells = by_keys.setdefault(tuple(row.keys.values()), row).cells
-        cells[line["quantity"]] = {str(name): value for name, value in line.items()}  # type: ignore[index]
-    return list(by_keys.values())
+    return [
+        TableRow(
+            dict(zip(keys, key, strict=True)),
+            {str(line["quantity"]): _by_name(line) for line in part.to_dict("records")},
+        )
+        for key, part in table.groupby(keys, sort=False, dropna=False)
+    ]
 
 
 @dataclass(frozen=True)
@@ -97,9 +112,9 @@ class Lines:
     y: str
     y_axis: Axis
     # a row's line in the legend; by default its method's name
-    line: str | Callable[[TableRow], str] | None = None
+    line: str | RowText | None = None
     # whose colour and marker a row has; empty: those of the line's place
-    look: str | Callable[[TableRow], str] = lambda row: str(row.keys.get("method", ""))
+    look: str | RowText = lambda row: str(row.keys.get("method", ""))
     columns: Sequence[str] = ("measured", "published")
     join: Literal["all", "best", "none"] = "all"
     share: bool = False
@@ -110,11 +125,14 @@ class Lines:
         return self.draw(self.points(table))
 
     def draw(self, points: Iterable[Point]) -> Figure:
-        panels = [
+        panels = self.panels(points)
+        return draw(panels, columns=self.across, share=self.share, nothing=self.nothing)
+
+    def panels(self, points: Iterable[Point]) -> list[Panel]:
+        return [
             Panel(title, self.x_axis, self.y_axis, part, self.join)
             for title, part in by_panel(points).items()
         ]
-        return draw(panels, columns=self.across, share=self.share, nothing=self.nothing)
 
     def points(self, table: Table) -> list[Point]:
         points = (self._point(row, column) for column in self.columns for row in rows(table))
@@ -145,6 +163,11 @@ class Lines:
             published=not measured,
             row=row,
         )
+
+
+def variant(row: TableRow) -> str:
+    """The name of a row's variant, as a line of a legend."""
+    return str(row.keys["variant"])
 
 
 def by_panel(points: Iterable[Point]) -> dict[str, list[Point]]:
@@ -284,38 +307,25 @@ def _draw_curve(ax: Axes, panel: Panel, curve: Sequence[Point], colour: str, mar
 
 def _write_labels(ax: Axes, points: Sequence[Point]) -> None:
     """Labels next to points, each in the first of four places that is free; left out where none is."""
+    from matplotlib.transforms import Bbox
+
     ax.get_xlim(), ax.get_ylim()  # settles the limits that the transformation reads
     to_axes = ax.transData + ax.transAxes.inverted()
-    at = ax.transAxes
-    font: dict[str, Any] = {
-        "fontsize": style.SMALL_PT - 1.2,
-        "color": style.INK,
-        "va": "bottom",
-        "zorder": 5,
-    }
+    places = [to_axes.transform((point.x, point.y)) for point in points]
+    taken = [Bbox([place, place]) for place in places]
     behind = {"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.3}
-    # left, bottom, width, height
-    taken = [(*to_axes.transform((p.x, p.y)), 0.0, 0.0) for p in points]
-    for point in (p for p in points if p.label):
-        across, up = (float(c) for c in to_axes.transform((point.x, point.y)))
-        size = (LETTER * len(point.label), LINE)
-        for right, above in ((True, True), (True, False), (False, True), (False, False)):
-            left = across + 0.02 if right else across - 0.02 - size[0]
-            box = (left, up + 0.015 if above else up - 0.015 - LINE, *size)
-            if (
-                box[0] >= 0
-                and box[0] + box[2] <= 1
-                and not any(_overlap(box, other) for other in taken)
-            ):
-                taken.append(box)
-                ax.text(left, box[1], point.label, transform=at, bbox=behind, **font).set_in_layout(
-                    False
-                )
-                break
-
-
-def _overlap(a: Sequence[float], b: Sequence[float]) -> bool:
-    return all(a[i] < b[i] + b[i + 2] and b[i] < a[i] + a[i + 2] for i in (0, 1))
+    for point, (across, up) in zip(points, places, strict=True):
+        width = LETTER * len(point.label)
+        boxes = (
+            Bbox.from_bounds(left, bottom, width, LINE)
+            for left in (across + 0.02, across - 0.02 - width)
+            for bottom in (up + 0.015, up - 0.015 - LINE)
+        )
+        free = (b for b in boxes if b.x0 >= 0 and b.x1 <= 1 and not b.count_overlaps(taken))
+        if point.label and (box := next(free, None)):
+            taken.append(box)
+            text = ax.text(*box.min, point.label, transform=ax.transAxes, bbox=behind, **SMALL_TYPE)
+            text.set_in_layout(False)
 
 
 def _looks(points: Sequence[Point]) -> dict[str, tuple[str, str]]:

@@ -160,14 +160,9 @@ def interval(
     """An error bar without caps, below the points; none where the ends are not known."""
     if not (math.isfinite(low) and math.isfinite(high)):
         return
-    if vertical:
-        ax.plot(
-            [x, x], [low, high], color=colour, lw=0.9, alpha=0.55, solid_capstyle="round", zorder=2
-        )
-    else:
-        ax.plot(
-            [low, high], [y, y], color=colour, lw=1.6, alpha=0.45, solid_capstyle="round", zorder=2
-        )
+    ends = ([x, x], [low, high]) if vertical else ([low, high], [y, y])
+    lw, alpha = (0.9, 0.55) if vertical else (1.6, 0.45)
+    ax.plot(*ends, color=colour, lw=lw, alpha=alpha, solid_capstyle="round", zorder=2)
 
 
 def few(n: float, most: float) -> str:

@@ -5,9 +5,10 @@ provenance of a run.
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from string import Template
 from typing import Any, Literal
 
 from ragauge import registry
@@ -15,7 +16,7 @@ from ragauge.io.files import write_file
 from ragauge.report.figures import footer, style
 from ragauge.report.figures.style import Figure
 from ragauge.results import measures, provenance, shortcuts
-from ragauge.results.cells import VALUES, Table
+from ragauge.results.cells import VALUES, Line, Table
 from ragauge.results.runs import Runs
 
 METADATA: dict[str, dict[str, None]] = {
@@ -33,8 +34,6 @@ _TEX = {
     "}": r"\}",
     "~": r"\~{}",
     "^": r"\^{}",
-}
-_TEX |= {
     "\\": r"\textbackslash{}",
     "·": r"$\cdot$",
     "×": r"$\times$",
@@ -43,6 +42,18 @@ _TEX |= {
     "…": r"\ldots{}",
 }
 _ESCAPES = str.maketrans(_TEX)
+LATEX = Template(r"""\begin{table*}
+\centering
+\caption{$title}\label{tab:$item}
+\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%
+\begin{tabular}{$columns}
+\toprule
+$head\midrule
+$body\bottomrule
+\end{tabular}}
+\par\smallskip{\footnotesize $small_type}
+\end{table*}
+""")
 
 
 def render(item: str, runs: Runs, out_dir: Path) -> list[Path]:
@@ -150,28 +161,17 @@ def latex(item: str, table: Table, description: str, footer: str) -> str:
     """
     columns, rows, notes = wide(table)
     header = [column.title for column in columns]
-    title = description.strip().partition("\n")[0]
-    small_type = " ".join([*(f"({i}) {note}." for i, note in enumerate(notes, 1)), footer])
-    cells = [
-        " & ".join(text.translate(_ESCAPES) for text in row) + r" \\" for row in (header, *rows)
-    ]
-    return "\n".join(
-        [
-            r"\begin{table*}",
-            r"\centering",
-            rf"\caption{{{title.translate(_ESCAPES)}}}\label{{tab:{item}}}",
-            r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
-            rf"\begin{{tabular}}{{{'l' * len(header)}}}",
-            r"\toprule",
-            cells[0],
-            r"\midrule",
-            *cells[1:],
-            r"\bottomrule",
-            r"\end{tabular}}",
-            rf"\par\smallskip{{\footnotesize {small_type.translate(_ESCAPES)}}}",
-            r"\end{table*}",
-            "",
-        ]
+    numbered = (f"({i}) {note}." for i, note in enumerate(notes, 1))
+    head, *body = (
+        " & ".join(text.translate(_ESCAPES) for text in row) + " \\\\\n" for row in (header, *rows)
+    )
+    return LATEX.substitute(
+        title=description.strip().partition("\n")[0].translate(_ESCAPES),
+        item=item,
+        columns="l" * len(header),
+        head=head,
+        body="".join(body),
+        small_type=" ".join([*numbered, footer]).translate(_ESCAPES),
     )
 
 
@@ -191,7 +191,7 @@ def number(value: Any, quantity: str) -> str:
     return f"{value:.3f}".replace("-", "−")
 
 
-def _cell(line: Mapping[Any, Any] | None, column: Column) -> str:
+def _cell(line: Line | None, column: Column) -> str:
     if line is None:
         return ""
     quantity = column.name

@@ -3,14 +3,14 @@ times and prices.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from ragauge.report.figures import Point, lines
 from ragauge.results import timing
-from ragauge.results.cells import Cell, CellSource, Measure, Measures, join, mean
+from ragauge.results.cells import Cell, Cells, CellSource, Measure, Measures, join, mean
 from ragauge.results.measures import REFERENCES, on_shared, scored
-from ragauge.results.runs import Runs, Variant
+from ragauge.results.runs import Group, Runs, Variant
 from ragauge.results.states import NOT_ANSWERED, waits_for_documents
 from ragauge.results.states import seconds as seconds_in
 from ragauge.results.stats import SHARE, frontier_probability
@@ -23,31 +23,22 @@ QUESTIONS = 1000
 UNSTATED = "the server does not count tokens"
 
 
-def by_state(
-    runs: Runs, cells: Callable[[Runs, str, str, State], Iterable[Cell]]
-) -> Iterator[Cell]:
+def by_state(runs: Runs, cells: Callable[[Group, State], Iterable[Cell]]) -> Cells:
     """Collect the cells of each (data set, model) pair in each state in which it was timed; of the
     answering run in the default alone.
     """
-    for pair in runs.groups():
-        timed = timing.find(runs, *pair)
+    for group in runs.groups():
+        timed = group.timed
         states: Iterable[State] = timed.states if timed and not timed.refused else ("documents",)
         for state in states:
-            yield from cells(runs, *pair, state)
+            yield from cells(group, state)
 
 
-def latencies(
-    runs: Runs,
-    dataset: str,
-    model: str,
-    variants: Sequence[Variant],
-    key: str,
-    state: State,
-) -> list[Measure]:
+def latencies(group: Group, variants: Sequence[Variant], key: str, state: State) -> list[Measure]:
     """Seconds in a state (`total_s`, of responses as long as the answers, or `first_token_s`) of
     the protocol for all variants, or of the answering run for all.
     """
-    timed = timing.find(runs, dataset, model)
+    timed = group.timed
     if timed is None or timed.refused:
         return [
             answering_latency(v, {"total_s": "online_s"}.get(key, key), state) for v in variants
@@ -77,7 +68,7 @@ def answering_latency(variant: Variant, field: str, state: State) -> Measure:
     return timing.quartiles(seconds, note, CellSource.RECORDS)
 
 
-def on_frontier(runs: Runs, variants: Sequence[Variant], prices: Sequence[Measure]) -> Measures:
+def on_frontier(group: Group, variants: Sequence[Variant], prices: Sequence[Measure]) -> Measures:
     """By name the bootstrap probability of each variant that has a price, over the questions that
     they share. Prices stay at their measured values, as on the report's first screen.
     """
@@ -85,10 +76,10 @@ def on_frontier(runs: Runs, variants: Sequence[Variant], prices: Sequence[Measur
     priced = {
         v.name: (v, m.value) for v, m in pairs if m.value is not None and v.method not in REFERENCES
     }
-    if not (answers := on_shared({name: scored(runs, v) for name, (v, _) in priced.items()})):
+    if not (answers := on_shared({name: scored(v) for name, (v, _) in priced.items()})):
         return {}
     probabilities = frontier_probability(
-        [priced[n][1] for n in answers], [*answers.values()], seed=runs.seed
+        [priced[n][1] for n in answers], [*answers.values()], seed=group.runs.seed
     )
     few = Measure(reason="it has far fewer questions than others")
     n = len(next(iter(answers.values())))
@@ -106,8 +97,9 @@ def staircase(points: Iterable[Point], chance: str) -> list[tuple[float, float]]
     )
 
 
-def served(runs: Runs, variant: Variant) -> Measures:
+def served(variant: Variant) -> Measures:
     """Measures of a server's responses, those without an answer included, as seen by the client."""
+    seed = variant.runs.seed
     responses = variant.responses
     several = max((response.concurrency for response in responses), default=1)
     note = f"{variant.engine}, {several} requests at a time" if several > 1 else variant.engine
@@ -128,17 +120,15 @@ def served(runs: Runs, variant: Variant) -> Measures:
         "served_first_token_s": seconds(first),
         "served_first_answer_s": seconds(answers, nothing="no response has an answer"),
         "served_per_token_s": seconds(later, nothing=UNSTATED),
-        "prompt_tokens": mean(prompts, runs.seed, nothing=UNSTATED),
-        "thought_tokens": mean(
-            thoughts, runs.seed, f"counted by {counted_by}" if counted_by else ""
-        ),
-        "cached_share": mean(variant.cached_shares, runs.seed, nothing=unknown, limits=SHARE),
-        "cost_per_1000_questions": _cost(runs, variant),
+        "prompt_tokens": mean(prompts, seed, nothing=UNSTATED),
+        "thought_tokens": mean(thoughts, seed, f"counted by {counted_by}" if counted_by else ""),
+        "cached_share": mean(variant.cached_shares, seed, nothing=unknown, limits=SHARE),
+        "cost_per_1000_questions": _cost(variant),
     }
 
 
-def _cost(runs: Runs, variant: Variant) -> Measure:
-    entry = runs.config.models.get(variant.model)
+def _cost(variant: Variant) -> Measure:
+    entry = variant.group.model_entry
     price = entry.served.price if entry and entry.served else None
     if price is None:
         return Measure(reason="the configuration has no price (models.<label>.served.price)")
@@ -152,4 +142,4 @@ def _cost(runs: Runs, variant: Variant) -> Measure:
             costs.append(QUESTIONS * (float(paid) / MILLION))
     if not costs:
         return Measure(reason=UNSTATED)
-    return mean(costs, runs.seed, f"in {price.currency}")
+    return mean(costs, variant.runs.seed, f"in {price.currency}")

@@ -13,13 +13,22 @@ numbers.
 """
 
 import statistics
-from collections.abc import Iterator
 from functools import partial
 
 from ragauge.config.reads import Reads, timed
-from ragauge.report.figures import Axis, Figure, Lines
+from ragauge.report.figures import Axis, Figure, Lines, TableRow, lines
 from ragauge.results import timing
-from ragauge.results.cells import Cell, CellSource, Keys, Measure, Table, frame, noted, row_cells
+from ragauge.results.cells import (
+    Cell,
+    Cells,
+    CellSource,
+    Keys,
+    Measure,
+    Table,
+    frame,
+    noted,
+    row_cells,
+)
 from ragauge.results.measures import quality
 from ragauge.results.reuse import (
     Seconds,
@@ -27,13 +36,14 @@ from ragauge.results.reuse import (
     break_even_questions,
     break_even_reuses,
 )
-from ragauge.results.runs import Runs
+from ragauge.results.runs import Group, Runs
 from ragauge.results.times import LatencyTimes
 
 KEYS = ("model", "dataset", "method", "variant", "hit_rate")
 HIT_RATES = tuple(percent / 100 for percent in range(0, 101, 10))
 LATENCY = "mean_latency_s"
 SAME = "the same at every hit rate"
+MEDIANS = ("computing_s", "missed_s", "loading_s", "bytes")  # of trials
 UNTIMED = "not timed: the latency protocol ran without the state `disk`"
 
 Timed = partial(Measure, source=CellSource.LATENCY)
@@ -49,20 +59,17 @@ def draw(table: Table) -> Figure:
     share = Axis("questions whose documents are on disk (%)")
     latency = Axis("mean latency (s)", from_zero=True)
     nothing = "Nothing to draw yet: no latency file has documents timed from disk."
-    plot = Lines(
-        "percent",
-        share,
-        LATENCY,
-        latency,
-        lambda row: str(row.keys["variant"]).replace("_", " "),
-        nothing=nothing,
-    )
+    plot = Lines("percent", share, LATENCY, latency, _name, nothing=nothing)
     return plot(
         table.assign(percent=[100 * rate if rate != "" else rate for rate in table["hit_rate"]])
     )
 
 
-def _protocol(runs: Runs, latency: LatencyTimes) -> Iterator[Cell]:
+def _name(row: TableRow) -> str:
+    return lines.variant(row).replace("_", " ")
+
+
+def _protocol(runs: Runs, latency: LatencyTimes) -> Cells:
     has_documents = latency.documents is not None and bool(latency.documents.rows)
     naive = timing.naive_of(runs, latency)
     naive_times = latency.seconds(naive, state="nothing")
@@ -81,27 +88,28 @@ def _protocol(runs: Runs, latency: LatencyTimes) -> Iterator[Cell]:
         elif not has_documents:
             yield Cell(keys, LATENCY, Measure(reason=UNTIMED))
         elif trials and online:
-            computing = statistics.median(trial.computing_s for trial in trials)
-            missed = statistics.median(trial.missed_s for trial in trials)
-            loading = statistics.median(trial.loading_s for trial in trials)
+            computing, missed, loading, stored = (
+                statistics.median(getattr(trial, name) for trial in trials) for name in MEDIANS
+            )
             saving = max(0.0, missed - computing)  # what a miss takes beyond computing
             question_s = Seconds(computing, saving, loading, statistics.median(online))
             n = len(trials)
             note = timing.described(latency, f"{n} trials with cold documents")
+            measured = partial(Timed, n=n, note=note)
             measures = {
-                quantity: Timed(getattr(question_s, quantity), n=n, note=note)
-                for quantity in ("computing_s", "saving_s", "loading_s")
+                "computing_s": measured(computing),
+                "saving_s": measured(saving),
+                "loading_s": measured(loading),
+                "online_s": Timed(
+                    question_s.online_s, n=len(online), note=timing.described(latency)
+                ),
+                "stored_bytes": measured(stored),
             }
-            answer = Timed(question_s.online_s, n=len(online), note=timing.described(latency))
-            stored = statistics.median(trial.bytes for trial in trials)
-            size = Timed(stored, n=n, note=note)
-            yield from row_cells(keys, measures | {"online_s": answer, "stored_bytes": size})
+            yield from row_cells(keys, measures)
             yield from _variant(runs, keys, question_s, naive_s, n)
 
 
-def _variant(
-    runs: Runs, keys: Keys, seconds: Seconds, naive_s: float | None, n: int
-) -> Iterator[Cell]:
+def _variant(runs: Runs, keys: Keys, seconds: Seconds, naive_s: float | None, n: int) -> Cells:
     """The cells of one variant that follow from its seconds; `n`: trials with cold documents."""
     for rate in HIT_RATES:
         yield Cell({**keys, "hit_rate": rate}, LATENCY, Timed(seconds.latency_s(rate), n=n))
@@ -114,8 +122,9 @@ def _variant(
         measures["break_even_questions"] = _or_never(questions, n, never)
         measures["break_even_hit_rate"] = _or_never(hit_rate, n, never)
     yield from row_cells(keys, measures)
-    answered = [v for v in runs.of(keys["dataset"], keys["model"]) if v.name == keys["variant"]]
-    yield from (Cell(keys, "quality", noted(quality(runs, variant), SAME)) for variant in answered)
+    group = Group(runs, keys["dataset"], keys["model"])
+    answered = [v for v in group.variants if v.name == keys["variant"]]
+    yield from (Cell(keys, "quality", noted(quality(variant), SAME)) for variant in answered)
 
 
 def _or_never(value: float | None, n: int, never: str) -> Measure:

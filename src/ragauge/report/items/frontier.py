@@ -35,10 +35,9 @@ from ragauge.report.items._frontier import (
     served,
     staircase,
 )
-from ragauge.results import timing
-from ragauge.results.cells import Cell, CellSource, Table, frame, noted, row_cells
+from ragauge.results.cells import Cells, CellSource, Table, frame, noted, row_cells
 from ragauge.results.measures import REFERENCES, metric_name, quality
-from ragauge.results.runs import ELSEWHERE, Runs
+from ragauge.results.runs import ELSEWHERE, Group, Runs
 from ragauge.results.states import online_cost, preparation
 from ragauge.results.times import STATE_WORDS, State
 
@@ -68,27 +67,26 @@ def draw(table: Table) -> Figure:
     return lines.draw(panels, columns=columns, height_in=2.35, nothing=nothing)
 
 
-def _group(runs: Runs, dataset: str, model: str, state: State) -> list[Cell]:
-    timed = timing.find(runs, dataset, model)
-    variants = [v for v in runs.of(dataset, model) if v.has_responses]
+def _group(group: Group, state: State) -> Cells:
+    variants = [v for v in group.variants if v.has_responses]
     prices = {
-        "online_cycles": [online_cost(runs, v, state) for v in variants],
-        "online_latency_s": latencies(runs, dataset, model, variants, "total_s", state),
+        "online_cycles": [online_cost(v, state) for v in variants],
+        "online_latency_s": latencies(group, variants, "total_s", state),
     }
-    metric = metric_name(runs, dataset)
+    metric = metric_name(group)
     chances = {
-        quantity: on_frontier(runs, variants, measures) for quantity, measures in prices.items()
+        quantity: on_frontier(group, variants, measures) for quantity, measures in prices.items()
     }
     cells = []
     for index, variant in enumerate(variants):
         note = f"quality is {metric}", (variant.stack and variant.engine) or ""
-        measures = {"quality": noted(quality(runs, variant), *note)} | (
-            served(runs, variant) if variant.stack else {}
+        measures = {"quality": noted(quality(variant), *note)} | (
+            served(variant) if variant.stack else {}
         )
         for quantity, price in prices.items():
             chance = chances[quantity].get(variant.name)
             measures |= {quantity: price[index]} | ({_chance(quantity): chance} if chance else {})
-        measures |= preparation(variant, timed, state)
+        measures |= preparation(variant, group.timed, state)
         cells += row_cells(variant.keys | {"state": state, "metric": metric}, measures)
     return cells
 

@@ -11,15 +11,14 @@ them (docs/data-sets.md). More tokens are more documents, or longer ones, as the
 say.
 """
 
-from collections.abc import Iterator
 from statistics import median
 
 from ragauge.config.reads import Reads, every
 from ragauge.report.figures import Axis, Figure, Lines, Panel, lines
 from ragauge.report.items._frontier import by_state, latencies
-from ragauge.results.cells import Cell, Table, frame, row_cells
+from ragauge.results.cells import Cells, Table, frame, row_cells
 from ragauge.results.measures import metric_name, quality
-from ragauge.results.runs import Runs
+from ragauge.results.runs import Group, Runs
 from ragauge.results.times import State
 
 KEYS = ("model", "task", "dataset", "state", "method", "variant", "tokens", "metric")
@@ -41,24 +40,24 @@ def draw(table: Table) -> Figure:
     panels = []
     for key, part in table.groupby(["model", "task", "state"], sort=False):
         for quantity, y in DRAWN.items():
-            plot = Lines("tokens", X, quantity, y, line=lambda row: str(row.keys["variant"]))
+            plot = Lines("tokens", X, quantity, y, line=lines.variant)
             panels.append(Panel(TITLE.format(*key), X, y, plot.points(part)))
     return lines.draw(
         panels, columns=2, nothing="Nothing to draw yet: no answers on RULER's tasks."
     )
 
 
-def _cells(runs: Runs, dataset: str, model: str, state: State) -> Iterator[Cell]:
-    if not runs.registered(dataset).startswith("ruler"):
+def _cells(group: Group, state: State) -> Cells:
+    if not group.runs.registered(group.dataset).startswith("ruler"):
         return
-    variants = [v for v in runs.of(dataset, model) if v.answered]
-    waits = latencies(runs, dataset, model, variants, "first_token_s", state)
+    variants = [v for v in group.variants if v.answered]
+    waits = latencies(group, variants, "first_token_s", state)
     for variant, wait in zip(variants, waits, strict=True):
         keys = variant.keys | {
-            "task": runs.dataset_options(dataset).get("task", "qa"),
+            "task": group.runs.dataset_options(group.dataset).get("task", "qa"),
             "state": state,
             "tokens": median(sum(r.tokens["documents"]) for r in variant.answered.values()),
-            "metric": metric_name(runs, dataset),
+            "metric": metric_name(group),
         }
-        measures = {"quality": quality(runs, variant), "first_token_s": wait}
+        measures = {"quality": quality(variant), "first_token_s": wait}
         yield from row_cells(keys, measures)

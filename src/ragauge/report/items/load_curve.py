@@ -15,15 +15,13 @@ Limits: a growing queue is marked in a search alone. Where fewer questions a sec
 than arrive, the wait grows with more requests.
 """
 
-from collections.abc import Iterator
 from functools import partial
 
 from ragauge.config.reads import Reads
 from ragauge.report.figures import Axis, Figure, Lines, Panel, lines
-from ragauge.report.figures.lines import by_panel
 from ragauge.results import timing
 from ragauge.results.capacity import capacities
-from ragauge.results.cells import Cell, CellSource, Keys, Measure, Table, frame, join
+from ragauge.results.cells import Cell, Cells, CellSource, Keys, Measure, Table, frame, join
 from ragauge.results.provenance import place
 from ragauge.results.runs import Runs
 from ragauge.results.times import STATE_WORDS, LoadLevel, LoadTimes, remarks
@@ -55,13 +53,12 @@ def draw(table: Table) -> Figure:
         (POISSON, rate, GOODPUT, good),
         (CLIENTS, number, GOODPUT, good),
     ):
-        plot = Lines("load", x, quantity, y, lambda row: str(row.keys["variant"]))
-        points = plot.points(table[table["arrivals"] == arrivals])
-        panels += [Panel(title, x, y, part) for title, part in by_panel(points).items()]
+        plot = Lines("load", x, quantity, y, lines.variant)
+        panels += plot.panels(plot.points(table[table["arrivals"] == arrivals]))
     return lines.draw(panels, nothing="Nothing to draw yet: no model was measured under load.")
 
 
-def _file(runs: Runs, times: LoadTimes) -> Iterator[Cell]:
+def _file(runs: Runs, times: LoadTimes) -> Cells:
     for level in times.levels:
         arrivals = POISSON if level.rate else TRACE if level.speed else CLIENTS
         keys = timing.keys(runs, times, level.variant)
@@ -78,7 +75,7 @@ def _file(runs: Runs, times: LoadTimes) -> Iterator[Cell]:
     yield from timing.unsupported(runs, times, TAIL)
 
 
-def _level(keys: Keys, level: LoadLevel, note: str) -> Iterator[Cell]:
+def _level(keys: Keys, level: LoadLevel, note: str) -> Cells:
     summary = level.summary
     if not summary.requests:
         yield Cell(

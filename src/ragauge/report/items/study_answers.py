@@ -11,7 +11,7 @@ Limits: the full prompt's answer may be wrong, and naive agrees with it by defin
 appear in the passages in another sense.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from ragauge.report.figures import Axis, Dots, Figure
 from ragauge.results import materials
 from ragauge.results.cells import (
     Cell,
+    Cells,
     Measure,
     Measures,
     Table,
@@ -30,7 +31,7 @@ from ragauge.results.cells import (
     with_interval_note,
 )
 from ragauge.results.measures import scored
-from ragauge.results.runs import Runs, Variant
+from ragauge.results.runs import Group, Runs, Variant
 from ragauge.results.stats import SHARE, percentile_interval, resampled_means
 
 KEYS = ("model", "dataset", "method", "variant")
@@ -64,30 +65,28 @@ def draw(table: Table) -> Figure:
     return dots(table[table["variant"] != ALL])
 
 
-def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
-    variants = runs.of(dataset, model)
+def _group(group: Group) -> Cells:
+    variants = group.variants
     for variant in variants:
         for quantity, nothing in NOTHING.items():
-            values = list(scored(runs, variant, quantity).values())
+            values = list(scored(variant, quantity).values())
             note = ""
             if quantity == "judged_correct":
-                judges = {
-                    str(line.get("judge")) for line in materials.judgements(runs, variant).values()
-                }
+                judges = {str(line.get("judge")) for line in materials.judgements(variant).values()}
                 note = f"judged by {', '.join(sorted(judges))}" if judges else ""
-            measure = mean(values, runs.seed, note, limits=SHARE)
+            measure = mean(values, group.runs.seed, note, limits=SHARE)
             yield Cell(variant.keys, quantity, measure if values else Measure(reason=nothing))
-    keys = {"model": model, "dataset": dataset, "method": "judge", "variant": ALL}
-    yield from row_cells(keys, _worth(runs, variants))
+    keys = group.keys | {"method": "judge", "variant": ALL}
+    yield from row_cells(keys, _worth(variants, group.runs.seed))
 
 
-def _worth(runs: Runs, variants: Sequence[Variant]) -> Measures:
+def _worth(variants: Sequence[Variant], seed: int) -> Measures:
     """How far the judge and the labels agree, over all answers that have both."""
     pairs = []
     is_judged = False  # (label, judgement) of each answer that has both, 1 for right
     for variant in variants:
-        labels = scored(runs, variant, LABELLED)
-        judged = scored(runs, variant, "judged_correct")
+        labels = scored(variant, LABELLED)
+        judged = scored(variant, "judged_correct")
         pairs += [
             (labels[key], judged[key])
             for key in judged
@@ -106,8 +105,8 @@ def _worth(runs: Runs, variants: Sequence[Variant]) -> Measures:
     right = sum(label for label, _ in pairs) / len(pairs)
     note = f"the judge calls {yes:.0%} correct, the labels {right:.0%}; always one word would agree on "
     note += f"{max(right, 1 - right):.0%}"
-    agreement = mean(alike, runs.seed, note, limits=SHARE)
-    return {"judge_agreement": agreement, "judge_kappa": noted(_kappa(pairs, runs.seed), note)}
+    agreement = mean(alike, seed, note, limits=SHARE)
+    return {"judge_agreement": agreement, "judge_kappa": noted(_kappa(pairs, seed), note)}
 
 
 def _kappa(pairs: Sequence[tuple[float, float]], seed: int) -> Measure:

@@ -11,14 +11,14 @@ contains the answer's words is taken to answer the question.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from itertools import product
 
 from ragauge.config.reads import Reads
 from ragauge.report.figures import Axis, Figure, Lines, Panel, TableRow, lines
 from ragauge.report.figures.footer import sentence
 from ragauge.report.figures.style import counted
-from ragauge.results.cells import Cell, Table, frame, join, mean, paired
+from ragauge.results.cells import Cell, Cells, Keys, Table, frame, join, mean, paired
 from ragauge.results.runs import Runs
 from ragauge.results.stats import SHARE
 
@@ -28,7 +28,7 @@ FIRST = 10  # ranks that MRR and nDCG count, as BEIR and MS MARCO do
 
 READS = Reads(retrieval=True)
 
-SearchedQuestion = Mapping[str, Any]
+SearchedQuestion = Keys
 
 
 def table(runs: Runs) -> Table:
@@ -39,11 +39,11 @@ def draw(table: Table) -> Figure:
     def names(row: TableRow) -> str:
         return {"bm25": "BM25"}.get(row.keys["retriever"], str(row.keys["retriever"]))
 
-    panels = []
+    panels = list[Panel]()
     for quantity in ("recall", "success"):
-        axes = Axis("passages (k)", "base2"), Axis(f"{quantity}@k", from_zero=True)
-        points = Lines("k", axes[0], quantity, axes[1], names).points(table.assign(model=""))
-        panels += [Panel(title, *axes, part) for title, part in lines.by_panel(points).items()]
+        share = Axis(f"{quantity}@k", from_zero=True)
+        plot = Lines("k", Axis("passages (k)", "base2"), quantity, share, names)
+        panels += plot.panels(plot.points(table.assign(model="")))
     nothing = "Nothing to draw: no passage of the corpus answers any question, as far as is known."
     return lines.draw(panels, columns=2, height_in=2.5, nothing=nothing)
 
@@ -58,7 +58,7 @@ def footer(runs: Runs, table: Table) -> str:
     return " ".join(sentence(*parts) for parts in lists if any(parts)) or "Nothing measured yet."
 
 
-def _searched(retrieval: Mapping[str, Any]) -> Iterator[str]:
+def _searched(retrieval: Keys) -> Iterator[str]:
     corpus = retrieval["corpus"]
     how = retrieval["retrieval"]
     repeated = [corpus[f"near_duplicate_{unit}"] for unit in ("documents", "passages")]
@@ -76,7 +76,7 @@ def _searched(retrieval: Mapping[str, Any]) -> Iterator[str]:
     yield "intervals: 95%"
 
 
-def _written(retrieval: Mapping[str, Any]) -> Iterator[str]:
+def _written(retrieval: Keys) -> Iterator[str]:
     """Describe questions that a model wrote: which one, and how many were left out."""
     if written := retrieval.get("generation"):
         few = f" of {written['wanted']} asked for" if written["kept"] < written["wanted"] else ""
@@ -90,16 +90,13 @@ def _written(retrieval: Mapping[str, Any]) -> Iterator[str]:
         yield f"kept is what {written['reader']} answers with the passage and not without it"
 
 
-def _study(runs: Runs, retrieval: Mapping[str, Any]) -> Iterator[Cell]:
+def _study(runs: Runs, retrieval: Keys) -> Cells:
     keys = {"dataset": retrieval["dataset"]}
     how = retrieval["retrieval"]
     questions = [question for question in retrieval["questions"] if question["gold"]]
     note = _basis(retrieval["questions"], questions)
     depths = sorted({*(k for k in DEPTHS if k <= how["depth"]), min(how["top"], how["depth"])})
-    places = [(quantity, k) for quantity in ("recall", "success") for k in depths] + [
-        ("mrr", FIRST),
-        ("ndcg", FIRST),
-    ]
+    places = [*product(("recall", "success"), depths), ("mrr", FIRST), ("ndcg", FIRST)]
     for name in sorted(retrieval["questions"][0]["ranks"], key=lambda name: name != how["chosen"]):
         chosen = "gave the questions their passages" if name == how["chosen"] else ""
         for quantity, k in places:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ragauge.cost.trace import Call, Trace
+from ragauge.io.jsonl import JsonObject
 from ragauge.io.records import Record
 from ragauge.results import materials
 from ragauge.results.measures import scored
@@ -43,9 +44,9 @@ TITLE_CHARACTERS = 80
 EVIDENCE_CHARACTERS = 1000  # of a piece; a full article would make the page as large as the data
 
 
-def pack_records(runs: Runs, variant: Variant) -> str:
+def pack_records(variant: Variant) -> str:
     """The records of a variant by column: gzip of JSON, in base64."""
-    scores = scored(runs, variant)
+    scores = scored(variant)
     rows = [
         _row(record, variant.traces.get(key, []), scores.get(key))
         for key, record in variant.records.items()
@@ -79,7 +80,7 @@ def finite(data: Any) -> Any:
     return [finite(value) for value in data] if isinstance(data, list | tuple) else data
 
 
-def _row(record: Record, trace: Trace, score: float | None) -> dict[str, Any]:
+def _row(record: Record, trace: Trace, score: float | None) -> JsonObject:
     shown = record.model_dump(include=set(FIELDS) - {"trace"})
     for piece in shown["evidence"] or ():
         piece["text"] = shortened(piece["text"])

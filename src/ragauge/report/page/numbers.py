@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import combinations, product
 from typing import Any
 
+from ragauge.io.jsonl import JsonObject
 from ragauge.report.figures.style import ABOUT, method_style
 from ragauge.results import states, timing
 from ragauge.results.capacity import capacities
@@ -23,7 +24,7 @@ from ragauge.results.measures import (
     quality,
     scored,
 )
-from ragauge.results.runs import Runs, Variant
+from ragauge.results.runs import Group, Runs, Variant
 from ragauge.results.stats import (
     detectable_difference,
     doubts,
@@ -56,7 +57,7 @@ RULE = (
     "tokens"
 )
 
-Numbers = dict[str, Any]
+Numbers = JsonObject
 Waits = Mapping[Any, float]  # by question or trial
 # in the page's order
 READ: tuple[State, ...] = ("nothing", "documents", "set")
@@ -66,31 +67,30 @@ def groups(runs: Runs) -> list[Numbers]:
     """One entry a (data set, model): its variants with their numbers, and what they can be compared
     by.
     """
-    return [_group(runs, dataset, model) for dataset, model in runs.groups()]
+    return [_group(group) for group in runs.groups()]
 
 
-def _group(runs: Runs, dataset: str, model: str) -> Numbers:
-    variants = runs.of(dataset, model)
-    timed, untimed = _timed(runs, dataset, model)
-    is_study = runs.registered(dataset) == "study"
-    rows = [_variant(runs, variant, timed) for variant in variants]
+def _group(group: Group) -> Numbers:
+    variants = group.variants
+    timed, untimed = _timed(group)
+    is_study = group.runs.registered(group.dataset) == "study"
+    rows = [_variant(variant, timed) for variant in variants]
     _compare_waits(rows)
-    shared = _pair(runs, variants, rows)
+    shared = _pair(variants, rows)
     kinds = [kind for kind in COSTS if any(row["costs"][kind] for row in rows)]
     state = timed.default_state if timed else "documents"
-    limit = runs.config.target_first_token_s
+    limit = group.runs.config.target_first_token_s
     kind = _clock(kinds, rows, is_study, state, "first_token_s" if limit else "")
     return {
-        "dataset": dataset,
-        "model": model,
-        "metric": metric_name(runs, dataset),
+        **group.keys,
+        "metric": metric_name(group),
         "costs": kinds,
         "cost": kind,
         "targets": {kind: limit} if limit else {},
         "untimed": untimed,
         "protocol": timing.described(timed.at_answer_length) if timed else None,
         "paired": shared,
-        "withheld": _withheld(runs, variants, model, shared)
+        "withheld": _withheld(variants, shared)
         or ("no first token was timed, which has a limit" if limit and not kind else None),
         "provisional": _provisional(rows, shared, is_study),
         "state": state,
@@ -181,7 +181,7 @@ def _or_inf(value: float | None) -> float:
     return math.inf if value is None else value
 
 
-def _withheld(runs: Runs, variants: Sequence[Variant], model: str, shared: int) -> str | None:
+def _withheld(variants: Sequence[Variant], shared: int) -> str | None:
     """Why no variant is recommended, whatever the limits are: too few questions, a model that is
     too weak even with the gold documents, or no variant better than answers without documents; None
     where one may be.
@@ -192,7 +192,7 @@ def _withheld(runs: Runs, variants: Sequence[Variant], model: str, shared: int) 
     known = [v for v in reading if v.method in REFERENCES] or reading
     if not known:
         return "no variant that reads documents has answered yet"
-    best = max((m for v in known if (m := quality(runs, v).value) is not None), default=0.0)
+    best = max((m for v in known if (m := quality(v).value) is not None), default=0.0)
     if best < FLOOR:
         how = (
             "even with the gold documents alone"
@@ -200,8 +200,8 @@ def _withheld(runs: Runs, variants: Sequence[Variant], model: str, shared: int) 
             else "whatever the method"
         )
         right = f"it is right on {best:.1%} of the questions, less than {FLOOR:.0%}, {how}"
-        return f"the model {model} is too weak to compare methods: {right}"
-    return _too_few(runs, variants)
+        return f"the model {known[0].model} is too weak to compare methods: {right}"
+    return _too_few(variants)
 
 
 def few(shared: int) -> str | None:
@@ -228,7 +228,7 @@ def _provisional(rows: Sequence[Numbers], shared: int, is_study: bool) -> str | 
     return "; ".join(filter(None, [without, few(shared)])) or None
 
 
-def _too_few(runs: Runs, variants: Sequence[Variant]) -> str | None:
+def _too_few(variants: Sequence[Variant]) -> str | None:
     """Why no variant can be recommended, or the questions are too few for one: the interval of every
     variant's lead over answers without documents holds 0.
     """
@@ -236,7 +236,7 @@ def _too_few(runs: Runs, variants: Sequence[Variant]) -> str | None:
     others = [v for v in variants if v.method not in (WITHOUT_DOCUMENTS, *REFERENCES)]
     if without is None:
         return None
-    leads = [(difference(runs, v, without), v.name) for v in others]
+    leads = [(difference(v, without), v.name) for v in others]
     known = [(lead, name) for lead, name in leads if lead.low is not None]
     if not known or any((lead.low or 0.0) > 0 for lead, _ in known):
         return None
@@ -247,15 +247,16 @@ def _too_few(runs: Runs, variants: Sequence[Variant]) -> str | None:
     return f"{few}{same}. The best, {name}, is {lead.value:+.2f} from it, {interval}"
 
 
-def _timed(runs: Runs, dataset: str, model: str) -> tuple[LatencyTimes | None, str | None]:
+def _timed(group: Group) -> tuple[LatencyTimes | None, str | None]:
     """The latency file of the model on prompts of the data set, and in words why there is none."""
-    if latency := timing.find(runs, dataset, model):
+    if latency := group.timed:
         if latency.refused:
-            return None, f"the timing of {model} was refused: {latency.refused}"
+            return None, f"the timing of {group.model} was refused: {latency.refused}"
         return latency, None
-    if any(latency.model == model for latency in runs.latencies):
+    model = group.model
+    if any(latency.model == model for latency in group.runs.latencies):
         return None, f"{model} was timed on prompts of another data set"
-    if stack := next((v.stack for v in runs.of(dataset, model) if v.stack), None):
+    if stack := next((v.stack for v in group.variants if v.stack), None):
         return (
             None,
             f"{model} runs on another stack ({stack}), which the latency protocol does not time",
@@ -263,8 +264,8 @@ def _timed(runs: Runs, dataset: str, model: str) -> tuple[LatencyTimes | None, s
     return None, f"there is no latency file of {model}"
 
 
-def _variant(runs: Runs, variant: Variant, timed: LatencyTimes | None) -> Numbers:
-    measured = quality(runs, variant)
+def _variant(variant: Variant, timed: LatencyTimes | None) -> Numbers:
+    measured = quality(variant)
     cached = [record.cache_bytes for record in variant.answered.values() if record.cache_bytes]
     return {
         "name": variant.name,
@@ -282,8 +283,8 @@ def _variant(runs: Runs, variant: Variant, timed: LatencyTimes | None) -> Number
             "high": measured.high,
             "n": measured.n,
         },
-        "costs": _costs(runs, variant, timed),
-        "capacities": _capacities(runs, variant),
+        "costs": _costs(variant, timed),
+        "capacities": _capacities(variant),
         "preparation": {
             state: {q: measure.value for q, measure in measures.items()}
             for state in READ
@@ -296,16 +297,14 @@ def _variant(runs: Runs, variant: Variant, timed: LatencyTimes | None) -> Number
     }
 
 
-def _costs(
-    runs: Runs, variant: Variant, timed: LatencyTimes | None
-) -> dict[str, dict[State, Numbers]]:
+def _costs(variant: Variant, timed: LatencyTimes | None) -> dict[str, dict[State, Numbers]]:
     """Each cost that was measured, seconds or operations, in each state: `online`, which a user
     waits for, with its spread. `measured`: the state of the trials that the seconds are from.
     """
     numbers: dict[str, dict[State, Numbers]] = {kind: {} for kind in COSTS}
     for kind, state in product(COSTS, READ):
         if kind == "compute_cycles":
-            measure = states.online_cost(runs, variant, state)
+            measure = states.online_cost(variant, state)
             waits: Waits = {"mean": measure.value or math.nan}
         else:
             waits = _waits(variant, timed, kind, state)
@@ -368,25 +367,25 @@ def _tokens_read(variant: Variant) -> float | None:
     return statistics.mean(read) if read else None
 
 
-def _capacities(runs: Runs, variant: Variant) -> Numbers:
+def _capacities(variant: Variant) -> Numbers:
     """The highest loads at which a variant met the targets, by how requests arrived."""
     return {
         found.arrivals: {"load": found.met or 0, "limits": times.protocol.limits}
-        for times in runs.loads
+        for times in variant.runs.loads
         if (times.dataset, times.model) == (variant.dataset, variant.model)
         for found in capacities(times)
         if found.variant == variant.name
     }
 
 
-def _pair(runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers]) -> int:
+def _pair(variants: Sequence[Variant], rows: Sequence[Numbers]) -> int:
     """Give each row its means over the same resampled questions, and its paired differences from
     the other rows; returns the number of questions.
     """
-    values = on_shared({variant.name: scored(runs, variant) for variant in variants})
-    means = resampled_means([*values.values()], runs.seed, RESAMPLES) if values else ()
+    values = on_shared({variant.name: scored(variant) for variant in variants})
+    means = resampled_means([*values.values()], variants[0].runs.seed, RESAMPLES) if values else ()
     resampled = dict(zip(values, means, strict=True))
-    pairs = _paired(runs, variants, values)
+    pairs = _paired(variants[0], values)
     for row in rows:
         own = values.get(row["name"])
         row["resampled"] = resampled[row["name"]].round(5).tolist() if own else None
@@ -395,17 +394,16 @@ def _pair(runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers]) -> i
     return len(next(iter(values.values()), ()))
 
 
-def _paired(
-    runs: Runs, variants: Sequence[Variant], values: Mapping[str, Sequence[float]]
-) -> dict[str, Numbers]:
+def _paired(variant: Variant, values: Mapping[str, Sequence[float]]) -> dict[str, Numbers]:
     """By name and other name the interval of a - b (`low`, `high`), and the `doubt` of `doubts`."""
     pairs: dict[str, Numbers] = {name: {} for name in values}
+    seed = variant.runs.seed
+    bounds = metric_limits(variant)
     for a, b in combinations(values, 2):
-        bounds = metric_limits(runs, variants[0].dataset)
-        test = paired_test(values[a], values[b], runs.seed, limits=bounds)
-        ends = [test["low"], test["high"]]
+        test = paired_test(values[a], values[b], seed, limits=bounds)
+        low, high = test["low"], test["high"]
         doubt = float(doubts([values[a], values[b]])[0, 1])
-        pairs[a][b] = {"low": ends[0], "high": ends[1], "doubt": doubt}
-        ends = [end if end is None else -end for end in reversed(ends)]
-        pairs[b][a] = {"low": ends[0], "high": ends[1], "doubt": doubt}
+        pairs[a][b] = {"low": low, "high": high, "doubt": doubt}
+        low, high = (end if end is None else -end for end in (high, low))
+        pairs[b][a] = {"low": low, "high": high, "doubt": doubt}
     return pairs

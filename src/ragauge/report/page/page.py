@@ -21,6 +21,7 @@ from markupsafe import Markup, escape
 from ragauge._version import __version__
 from ragauge.config.launch.files import rerun_command
 from ragauge.io.files import write_file
+from ragauge.io.jsonl import JsonObject
 from ragauge.report.page import blocks, numbers, rendered
 from ragauge.report.page.problems import Problem, problems
 from ragauge.results import provenance
@@ -70,9 +71,7 @@ def page(runs: Runs, folder: Path) -> str:
     }
     datasets = dict.fromkeys(variant.dataset for variant in runs.run)
     titles = {f"documents/{d}": blocks.pack_titles(runs, d) for d in datasets}
-    records = {
-        f"records/{v.dataset}/{v.model}/{v.name}": blocks.pack_records(runs, v) for v in runs.run
-    }
+    records = {f"records/{v.dataset}/{v.model}/{v.name}": blocks.pack_records(v) for v in runs.run}
     return _template().render(
         run=runs.config.run,
         version=__version__,
@@ -125,9 +124,10 @@ def with_code(text: str) -> Markup:
     return Markup("").join(marked)
 
 
-def _summary(runs: Runs) -> dict[str, Any]:
+def _summary(runs: Runs) -> JsonObject:
     questions = {
-        d: max(len(v.records) for v in runs.run if v.dataset == d) for d, _ in runs.groups()
+        d: max(len(v.records) for v in runs.run if v.dataset == d)
+        for d in dict.fromkeys(group.dataset for group in runs.groups())
     }
     return {
         "variants": len(dict.fromkeys(v.name for v in runs.run)),

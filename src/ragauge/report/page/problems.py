@@ -7,6 +7,11 @@ from ragauge.io import records
 from ragauge.results.pipelines import pipelines
 from ragauge.results.runs import WITHOUT_LABELS, Runs, Variant
 
+UNLABELLED = (
+    "no question has one: nothing says which answers are right; quality is agreement with the full"
+    " prompt"
+)
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -20,17 +25,7 @@ class Problem:
 
 def problems(runs: Runs) -> list[Problem]:
     """List the problems of a run, in the order of the configuration; items are checked elsewhere."""
-    data = {v.dataset: runs.folder / "data" / f"{v.dataset}.jsonl" for v in runs.run}
-    why = "no such file: no titles of documents"
-    untitled = [
-        Problem(f"Questions of {d}", str(p), why, "data")
-        for d, p in data.items()
-        if not p.is_file()
-    ]
-    why = "no question has one: nothing says which answers are right; quality is agreement with the full prompt"
-    alike = [(d, str(p)) for d, p in data.items() if runs.metrics(d) == WITHOUT_LABELS]
-    unlabelled = [Problem(f"Known answers of {d}", path, why, "data") for d, path in alike]
-    return [*_answers(runs), *_latencies(runs), *untitled, *unlabelled, *_pipelines(runs)]
+    return [*_answers(runs), *_latencies(runs), *_data(runs), *_pipelines(runs)]
 
 
 def _answers(runs: Runs) -> Iterator[Problem]:
@@ -40,6 +35,17 @@ def _answers(runs: Runs) -> Iterator[Problem]:
         for why in _doubts(variant, limits.get(key), is_configured=key in limits):
             what = f"Answers of {variant.name} on {variant.dataset} with {variant.model}"
             yield Problem(what, str(variant.path), why, "answers")
+
+
+def _data(runs: Runs) -> Iterator[Problem]:
+    data = {v.dataset: runs.folder / "data" / f"{v.dataset}.jsonl" for v in runs.run}
+    for dataset, path in data.items():
+        if not path.is_file():
+            why = "no such file: no titles of documents"
+            yield Problem(f"Questions of {dataset}", str(path), why, "data")
+    for dataset, path in data.items():
+        if runs.metrics(dataset) == WITHOUT_LABELS:
+            yield Problem(f"Known answers of {dataset}", str(path), UNLABELLED, "data")
 
 
 def _doubts(variant: Variant, limit: int | None, is_configured: bool) -> Iterator[str]:

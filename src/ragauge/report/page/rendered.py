@@ -94,30 +94,24 @@ def _fill_picture(item: RenderedItem, folder: Path) -> Iterator[Problem]:
     try:
         data = path.read_bytes()
     except OSError as error:
-        yield Problem(
-            f"Picture of {item.name}", str(path), f"not rendered: {error.strerror}", item.name
-        )
+        why = f"not rendered: {error.strerror}"
+        yield Problem(f"Picture of {item.name}", str(path), why, item.name)
         return
-    matches = [
-        re.search(rb"<svg[^>]*\s%s=\"([\d.]+)pt\"" % side, data[:4000])
-        for side in (b"width", b"height")
-    ]
-    sides = [round(float(side[1]) * PIXELS_PER_POINT) for side in matches if side]
-    item.size = (sides[0], sides[1]) if len(sides) == 2 else None
+    size = re.search(rb'<svg[^>]*? width="([\d.]+)pt" height="([\d.]+)pt"', data[:4000])
+    if size:
+        width, height = (round(float(side) * PIXELS_PER_POINT) for side in size.groups())
+        item.size = (width, height)
     item.picture = f"data:image/svg+xml;base64,{base64.b64encode(data).decode()}"
 
 
 def _cells(columns: Sequence[Column], row: Sequence[str], known: set[str]) -> list[RenderedCell]:
     """The cells of a row; its variant's name and measured numbers lead to that variant's records."""
-    keys = {
-        column.name: text
-        for column, text in zip(columns, row, strict=True)
-        if column.holds == "key"
-    }
+    texts = list(zip(columns, row, strict=True))
+    keys = {column.name: text for column, text in texts if column.holds == "key"}
     variant = keys.get("variant", "").partition(" − ")[0]
     address = f"{keys.get('dataset')}/{keys.get('model')}/{variant}"
     cells = []
-    for column, text in zip(columns, row, strict=True):
+    for column, text in texts:
         measured = column.holds == "measured" and bool(text)
         leads = address in known and (measured or (text and column.name == "variant"))
         cells.append(RenderedCell(text, measured, address if leads else None))

@@ -132,26 +132,6 @@ def test_the_steady_part_begins_where_the_time_settles():
     assert steady_from([2.0] * 3) == 0
 
 
-def test_exponential_service_has_the_percentiles_of_m_m_1():
-    draw = random.Random(5)
-    busy = 0.6
-    result = serve(Level(rate=busy), [draw.expovariate(1.0) for _ in range(20_000)], 20_000)
-    totals = sorted(row.total_s for row in result)
-    for share in (0.5, 0.95):  # the time in the system is exponential, with mean 1 / (1 - busy)
-        assert totals[int(share * len(totals))] == pytest.approx(
-            -math.log(1 - share) / (1 - busy), rel=0.05
-        )
-
-
-def test_arrivals_do_not_wait_for_a_slow_server():
-    result = serve(Level(rate=10.0), [1.0] * 200, 200)
-    assert result[-1].arrival_at_s < 30  # two hundred requests at ten a second
-    assert result[-1].first_token_s > 150  # the last one waited for those before it
-    summary = summarise(result, {"first_token_s": 5.0})
-    assert summary.questions_per_s < 1.2
-    assert summary.good_share == 0  # of those after the warm-up
-
-
 def test_clients_ask_again_when_they_are_answered():
     result = serve(Level(clients=4), [2.0] * 100, 100)
     assert [row.queued_s for row in result[:6]] == pytest.approx([0, 2, 4, 6, 6, 6])
@@ -169,46 +149,20 @@ def test_the_steady_window_has_the_rate_of_busy_clients(clients):
     """Answers of 10 seconds side by side: the whole has the start and the end of the loop in it."""
     clock = Simulated()
     draw = random.Random(clients)
-
-    class Parallel:
-        """Answers every request by itself, in seconds of its own."""
-
-        def __init__(self):
-            self.waiting = []
-
-        @property
-        def busy(self):
-            return bool(self.waiting)
-
-        def admit(self, request):
-            seconds = draw.uniform(5, 15)
-            self.waiting.append((request.arrival_s + seconds, request))
-
-        def step(self, until):
-            end, request = min(self.waiting, key=lambda one: one[0])
-            if end > until:
-                clock.at = until
-                return []
-            self.waiting.remove((end, request))
-            clock.at = max(clock.at, end)
-            return [TimedRequest(request, request.arrival_s, end, end, 10)]
-
     many = 40 * clients
-    result = rows(drive(Parallel(), Level(clients=clients), 1, many, clock), warmup=clients)
+    server = Workers(clock, (draw.uniform(5, 15) for _ in range(many)), clients)
+    result = rows(drive(server, Level(clients=clients), 1, many, clock), warmup=clients)
     summary = summarise(result, clients=clients)
     window = summary.steady
     assert window.questions_per_s == pytest.approx(clients / 10, rel=0.1)
     assert window.tokens_per_s == pytest.approx(10 * window.questions_per_s)
-    assert window.requests <= many - clients + 1
     assert window.total_s.p50.value == pytest.approx(10, rel=0.15)
     if clients > 1:  # at the end fewer and fewer are busy
         assert summary.questions_per_s < window.questions_per_s
-    ended = [row.end_at_s for row in result]
     begin = min(row.arrival_at_s for row in result if not row.warmup)
     at = begin + window.seconds
-    assert sum(begin < end <= at for end in ended) == window.requests
-    under_way = sum(row.arrival_at_s < at <= row.end_at_s for row in result)
-    assert under_way == clients
+    assert sum(begin < row.end_at_s <= at for row in result) == window.requests
+    assert sum(row.arrival_at_s < at <= row.end_at_s for row in result) == clients
     assert summarise(result).steady is None
     assert summarise(result[clients : 2 * clients], clients=clients + 1).steady is None
 
@@ -234,33 +188,12 @@ def test_a_client_that_pauses_holds_up_no_other():
     clock = Simulated()
     pauses = iter([30.0, *[0.0] * 5])
 
-    class Failing(SideBySide):
+    class Failing(Workers):
         def step(self, until):
             return [replace(one, pause_s=next(pauses)) for one in super().step(until)]
 
-    result = rows(drive(Failing(clock), Level(clients=2), 1, 6, clock), warmup=0)
+    result = rows(drive(Failing(clock, [1.0] * 6, 2), Level(clients=2), 1, 6, clock), warmup=0)
     assert sorted(row.arrival_at_s for row in result) == [0, 0, 1, 2, 3, 31]
-
-
-class SideBySide:
-    """Answers all admitted requests together, in one step of a second."""
-
-    def __init__(self, clock):
-        self.clock, self.held = clock, []
-
-    @property
-    def busy(self):
-        return bool(self.held)
-
-    def admit(self, request):
-        self.held.append(request)
-
-    def step(self, until):
-        begin = self.clock.at
-        held = self.held
-        self.held = []
-        self.clock.at = begin + 1.0
-        return [TimedRequest(request, begin, begin + 0.5, begin + 1.0, 5) for request in held]
 
 
 def test_intervals_are_wider_where_neighbours_are_alike():

@@ -4,12 +4,11 @@ import json
 import random
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from house_article import long_lm, prompt_of
-from ragauge.config.protocols import LatencySettings, StreamSettings
+from ragauge.config.protocols import LatencySettings
 from ragauge.cost import tokens
 from ragauge.cost.flop import flop
 from ragauge.cost.machine import Load
@@ -19,7 +18,7 @@ from ragauge.engines.protocol import Limits
 from ragauge.errors import UserError
 from ragauge.io.progress import bar
 from ragauge.measure.gpu_load import watch
-from ragauge.measure.protocols import latency, stream
+from ragauge.measure.protocols import latency
 from ragauge.measure.timing import Bench
 from ragauge.methods.base.making import make
 from ragauge.methods.base.method import plain_row, read_and_generate
@@ -93,19 +92,6 @@ def test_every_variant_has_every_trial_with_its_costs(lm, prompt):
     assert LatencyTimes.model_validate_json(json.dumps(result.to_json())) == result
 
 
-@pytest.mark.parametrize("name", ["prefix_tree", "context_pilot"])
-def test_documents_that_a_trial_stored_are_read_again_by_the_next(lm, prompt, name):
-    """Unless the list was read before."""
-    rows = latency.run({"tree": make(name)}, Bench(lm, [prompt]), settings(), MACHINE).rows
-    with lm.tracing() as trace:
-        method = make(name)
-        method.answer(lm, method.prepare(lm, prompt), prompt, Limits(3, ignore_stop=True))
-    apart, together = ([row for row in rows if row.state == s] for s in ("nothing", "set"))
-    assert {row.flop for row in apart} == {flop(trace, SHAPE)}
-    assert all(row.stages.keys() == {call.stage for call in trace} for row in apart)
-    assert all(row.stages.keys() == {"prompt", "decode"} for row in together)
-
-
 def test_a_plain_prompt_whose_list_was_read_costs_its_question(lm, prompt):
     rows = _run(lm, [prompt]).rows
     cached = [row for row in rows if (row.variant, row.state) == ("naive", "set")]
@@ -141,13 +127,6 @@ def test_no_clock_has_the_embeddings_of_documents(encoder, monkeypatch):
     assert all(0 < row.first_token_s <= row.total_s < 0.3 for row in result.rows)
     assert all(0 <= row.preparation_s < 0.3 for row in result.rows)
     assert all(sum(row.stages.values()) <= row.total_s for row in result.rows)
-    streams = StreamSettings(
-        methods=[*variants], dataset="tea", requests=2, documents=2, allow_load=True
-    )
-    for name, method in variants.items():
-        one = stream._Stream(name, method, reader, [prompt] * 2, streams, Path())
-        request, _ = one._answer(method, 0)
-        assert 0 < request.first_token_s - request.request.arrival_s < 0.3
 
 
 @pytest.mark.parametrize("states", [["set"], ["nothing", "documents"], ["documents", "nothing"]])

@@ -79,27 +79,6 @@ def test_without_a_key_none_is_sent_and_a_full_address_is_not_lengthened(
     assert server.requests[0]["path"] == "/v1/chat/completions"
 
 
-@pytest.mark.parametrize(
-    "trouble",
-    [
-        *(BUSY, Reply(b"", 500), Reply(b"", 503), Reply(b"", 0)),
-        *(
-            Reply(b"<html>welcome</html>"),
-            Reply(b"{}"),
-            Reply(b"[1]"),
-            Reply(b"[" * 100_000),
-            Reply(b"\xff\xfe"),
-        ),
-        *(Reply(b'{"choices": []}'), says(None), says("  ")),
-    ],
-    ids=lambda reply: f"{reply.status} {reply.body[:12]!r}",
-)
-def test_trouble_that_passes_is_waited_out_with_growing_pauses(trouble, pauses):
-    with served([trouble, trouble, trouble, says("at last")]) as server:
-        assert Endpoint(server.url, model="m").complete(CHAT, 7) == "at last"
-    assert pauses == [1.0, 2.0, 4.0]
-
-
 def test_the_endpoints_own_wish_is_kept_up_to_a_minute(pauses):
     wishes = [
         Reply(b"", 429, {"Retry-After": wish})

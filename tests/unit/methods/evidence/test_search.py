@@ -200,24 +200,6 @@ def test_what_is_written_after_prefixes_is_what_is_written_after_each_alone(lm):
         assert together == alone
 
 
-@pytest.mark.parametrize("rule", ["beam", "first_token"])
-@pytest.mark.parametrize("k", [1, 3])
-def test_a_search_takes_a_pass_a_step_and_no_more_steps_than_the_trie_is_deep(lm, k, rule):
-    ids, sentences = document(40, 1, alphabet=2)
-    trie = Trie(texts_of(ids, sentences))
-    context = asked(lm, ids)
-    with lm.tracing() as trace:
-        found = prefix.search(lm, context, trie, k, rule)
-    assert len(found) == k or rule == "first_token"  # there are two first tokens
-    assert {call.stage for call in trace} == {"prefix"}
-    assert all(set(call.lengths) == {1} and len(call.lengths) <= k for call in trace)
-    assert len(trace) < max(leaves(trie).values())
-    for p in found:
-        assert p.tokens == leaves(trie)[p.sentence]
-        assert len(p.read) == p.tokens - 1
-    assert len({p.sentence for p in found}) == len(found)
-
-
 def test_the_greedy_rule_goes_by_first_tokens(lm):
     ids = [token for words in WORDS for token in words]
     context = asked(lm, ids)

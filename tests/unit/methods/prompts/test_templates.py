@@ -188,18 +188,6 @@ def test_questions_of_the_papers_are_marked_as_released(shared_data):
         )
 
 
-def test_token_counts(tokenizer):
-    prompt = built(tokenizer, "plain")
-    counts = prompt.token_counts()
-    assert counts["documents"] == [
-        len("[Document](Title: Tea) Tea is a drink.\n"),
-        len(prompt.documents[1]),
-    ]
-    assert (counts["query"], counts["task"]) == (len("Question: what is tea?"), len("\nAnswer:"))
-    assert counts["preamble"] == 1 + len(INSTRUCTION) + 2
-    assert prompt.document_texts == tuple(document_text(*d) for d in DOCUMENTS)  # which rankers get
-
-
 @pytest.mark.parametrize("unheard", [INSTRUCTION, "apple", "Question", "Answer"])
 def test_a_segment_without_tokens_is_refused(unheard):
     with pytest.raises(

@@ -3,12 +3,10 @@
 import numpy as np
 import pytest
 
-import tiny_database
 from ragauge.config import loading
 from ragauge.errors import UserError
 from ragauge.pipelines.database.vectors import Vectors
 from ragauge.pipelines.indexes.base.recipe import Together
-from ragauge.pipelines.indexes.hnsw import Hnsw
 from ragauge.pipelines.retrieval.index import Index
 from ragauge.pipelines.retrieval.recall import exact_search, recall
 from ragauge.pipelines.retrieval.settings import DatabaseSettings
@@ -21,32 +19,12 @@ def test_recall_rises_with_effort_to_what_is_stored(database, label, recipe):
     vectors = Vectors.open(database.folder, recipe)
     shards = range(len(vectors.embeddings))
     exact = exact_search(vectors, queries(40), 10, shards)[1]
-    rows = [row for row in recall(opened, vectors, queries(40), exact, shards) if row["k"] == 10]
+    rows = [row for row in recall(opened, queries(40), exact) if row["k"] == 10]
     name = opened.recipe.NPROBE_KEY
     assert [row[name] for row in rows] == opened.nprobes
     results = [row["recall"] + row["drawn"] for row in rows]
     assert results[-1] > results[0] - 0.02
     assert results[-1] > {"ivf": 0.5, "filled": 0.9}.get(label, 0.95)
-
-
-def test_the_graph_of_a_shard_is_faisss(database):
-    import faiss
-
-    one = Hnsw(m=8, ef_construction=40, shards=1, seed=12_344)
-    tiny_database.build_index(database.folder, "one", one)
-    vectors = Vectors.open(database.folder, one)
-    [(block, ids)] = vectors.blocks(0)
-    plain = faiss.IndexHNSWFlat(DIM, one.m)
-    plain.hnsw.efConstruction = one.ef_construction
-    plain.hnsw.efSearch = 5
-    threads = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(1)
-    plain.add(block)
-    faiss.omp_set_num_threads(threads)
-    expected = plain.search(queries(40), 5)
-    results = Index(database, "one").search(queries(40), 5, 5)
-    np.testing.assert_allclose(np.sort(results[0]), np.sort(expected[0]), rtol=1e-5)
-    assert (np.sort(results[1]) == np.sort(ids[expected[1]])).mean() > 0.99
 
 
 def test_parts_merge_to_the_whole(database, label, recipe):

@@ -1,7 +1,5 @@
 """ONNX Runtime gives torch's logits and tokens, with neighbours and without, whatever the lengths."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +10,6 @@ from ragauge.engines.loading import load_lm, random_lm
 from ragauge.engines.onnx.graph import export_decoder
 from ragauge.engines.passes import NotFiniteError
 from ragauge.errors import UserError
-from ragauge.io.records import SequenceRecord, read_kind
 from ragauge.pipelines.decoding import generate
 from ragauge.pipelines.modes._joint import Adapters, JointDecoder
 from ragauge.pipelines.modes._joint_onnx import OnnxJointDecoder
@@ -70,14 +67,8 @@ def test_logits_are_torchs(torch_lm, folder, step):
     torch.testing.assert_close(*logits, atol=1e-4, rtol=1e-4)
 
 
-# of sizes of their own
-@pytest.mark.parametrize(("family", "layers"), [("bloom", 1), ("openelm", 2)])
-def test_every_family_is_exported(family, layers, tmp_path):
-    shape = tiny_models.FAMILIES[family]
-    cut = {name: getattr(shape, name)[:layers] for name in ("heads", "kv_heads", "ffn")}
-    # as MPT has, whose graph is that of BLOOM with fewer parts
-    clip = 0.5 if family == "bloom" else None
-    decoder = tiny_models.tiny_lm(replace(shape, qkv_clip=clip, **cut))
+def test_heads_and_widths_by_layer_are_exported(tmp_path):
+    decoder = tiny_models.tiny_lm(tiny_models.FAMILIES["openelm"])
     export_decoder(decoder.decoder, tmp_path / "decoder.onnx")
     models = (
         OnnxJointDecoder(Checkpoint(exported=tmp_path, threads=1)),
@@ -120,43 +111,13 @@ def test_logits_that_are_not_finite_end_a_response(lm):
         lm.open(20).decode(torch.full_like(logits, float("nan")), 3)
 
 
-def test_scores_by_the_command_line_are_torchs(folder, tmp_path, capsys):
-    common = [
-        "piperag",
-        "run",
-        "--schedule",
-        "random",
-        "--database",
-        str(folder / "db"),
-        "--tokens",
-        "100",
-    ]
-    common += ["--model", str(folder / "model"), "--limit", "4", "--threads", "1"]
-    trained = ["--adapters", str(folder / "adapters.safetensors")]
-    onnx = ["--onnx", str(folder / "exported")]
-    scores = []
-    for engine in ([], onnx):
-        out = tmp_path / f"{len(engine)}.jsonl"
-        assert main([*common, *trained, *engine, "--out", str(out)]) == 0
-        scores.append([record.nll for record in read_kind(out, SequenceRecord)])
-    assert scores[0] == pytest.approx(scores[1], abs=1e-4)
-    assert main([*common, *onnx, "--out", str(tmp_path / "x.jsonl")]) == 2
-    assert "exported from something else" in capsys.readouterr().err
-    assert (
-        main([*common, *trained, *onnx, "--dtype", "bfloat16", "--out", str(tmp_path / "x.jsonl")])
-        == 2
-    )
-    assert (
-        "engine: 'onnx' requires a decoder in float32 on device 'cpu', not bfloat16"
-        in capsys.readouterr().err
-    )
-
-
 def test_what_cannot_be_done_is_said(lm, tmp_path):
     half = random_lm(tiny_models.LLAMA, dtype="bfloat16").decoder
     assert half is not None
     with pytest.raises(UserError, match="requires a decoder in float32"):
         export_decoder(half, tmp_path / "x.onnx")
+    with pytest.raises(UserError, match="requires a decoder with rotary positions"):
+        export_decoder(random_lm(tiny_models.FAMILIES["bloom"]).decoder, tmp_path / "x.onnx")
     with pytest.raises(UserError, match="no such file"):
         OnnxJointDecoder(Checkpoint(exported=tmp_path))
     (tmp_path / "decoder.onnx").write_bytes(b"not a graph")

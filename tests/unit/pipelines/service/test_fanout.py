@@ -5,13 +5,12 @@ is lost.
 from contextlib import ExitStack
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import service_parts as parts
-from ragauge.pipelines.retrieval.retriever import Neighbours
+from ragauge.pipelines.retrieval.retriever import Neighbour, Neighbours
 from ragauge.pipelines.service.client import Client, RetrievalError
 from ragauge.pipelines.service.fanout import Fanout, merge
 
@@ -52,29 +51,15 @@ def test_merging_equals_sorting_all_of_them(points, k, larger):
 
 
 def answer(results, k):
-    """An answer of these (id, distance), filled up to k places; the other arrays follow from the
-    id.
-    """
-    ids = np.array([n for n, _ in results] + [-1] * (k - len(results)), np.int64)
-    distances = np.array([d for _, d in results] + [np.inf] * (k - len(results)), np.float32)
-    tokens = np.repeat(ids[:, None], 2, axis=1).astype(np.int32)
-    return Neighbours(
-        ids,
-        distances,
-        ids,
-        tokens,
-        ids.astype(np.int32),
-        tokens,
-        ids.astype(np.int32),
-        4,
-        {"search": 0.1},
-    )
+    """An answer of these (id, distance); the rest follows from the id."""
+    rows = [Neighbour(n, float(d), n, [n, n], [n]) for n, d in results[:k]]
+    return Neighbours(rows, 4, {"search": 0.1})
 
 
 def test_a_part_may_name_a_chunk_twice_but_two_parts_may_not():
     one = answer([(1, 5), (1, 6)], 2)
     other = answer([(2, 4)], 2)
-    assert merge([one, other], 3).ids.tolist() == [2, 1, 1]
+    assert merge([one, other], 3).ids == [2, 1, 1]
     with pytest.raises(RetrievalError, match="chunk 1 is held by two retrieval servers"):
         merge([one, answer([(1, 4)], 2)], 3)
 

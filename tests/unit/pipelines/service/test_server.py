@@ -61,7 +61,7 @@ def test_the_generated_modules_are_those_of_the_proto_file(tmp_path):
 def test_served_answers_are_those_of_the_searcher(client):
     queries = [*parts.queries(24), Query(text="rare", k=200, nprobe=1)]
     expected = parts.Toy().search(queries)
-    assert (expected[-1].ids < 0).any()  # places without a neighbour
+    assert len(expected[-1].rows) < 200
     parts.assert_same(client.search(queries), expected)
     parts.assert_same([client.search([query])[0] for query in queries], expected)
 
@@ -149,7 +149,6 @@ def test_a_refusal_reaches_the_client_and_a_defect_is_logged(client, caplog):
         ({"address": "dns:///localhost:80"}, "must be host:port"),
         ({"deadline_s": 0}, "retrieval deadline: 0"),
         ({"deadline_s": float("nan")}, "retrieval deadline: nan"),
-        ({"retries": -1}, "retrieval retries: -1; must be from 0 to 4"),
         ({"tls_ca": Path("none.pem")}, "none.pem: cannot be read"),
     ],
 )
@@ -177,8 +176,12 @@ def test_a_call_without_the_token_is_not_let_in(tmp_path):
             )
         for given in (None, tmp_path / "wrong"):
             with Client(server.address, token_file=given) as client:
-                client.wait_until_ready(5)  # which says nothing of what is served
-                for call in (client.describe, lambda: client.search([Query(text="a")])):
+                calls = (
+                    lambda: client.wait_until_ready(5),
+                    client.describe,
+                    lambda: client.search([Query(text="a")]),
+                )
+                for call in calls:
                     with pytest.raises(
                         RetrievalError, match="not let in: the call does not carry"
                     ) as error:
@@ -211,12 +214,11 @@ def test_calls_without_the_token_whose_message_never_comes_shut_nobody_out(
         Client(server.address, token_file=tmp_path / "token", deadline_s=5) as client,
     ):
         open_call = channel.stream_unary(call or f"/{wire.SERVICE}/Search")
-        code = grpc.StatusCode.OK if call.endswith("Check") else grpc.StatusCode.UNAUTHENTICATED
         try:
             for _ in range(40):  # beyond the limit of calls, were they under way
                 begun = open_call.future(no_message(), metadata=metadata)
                 begun.exception(5)
-                assert begun.code() is code
+                assert begun.code() is grpc.StatusCode.UNAUTHENTICATED
             client.wait_until_ready(5)
             assert client.round_trip_s() < 5
             parts.assert_same(
@@ -283,12 +285,3 @@ def outcome(search):
             else str(error)
         )
     return "answered"
-
-
-def test_a_client_that_retries_gets_its_turn():
-    with (
-        parts.server(parts.Toy(), max_concurrent=1) as server,
-        Client(server.address, deadline_s=8, retries=4) as client,
-    ):
-        pending = [client.start([Query(text=parts.SLEEP)]) for _ in range(2)]
-        assert [len(search.result()) for search in pending] == [1, 1]

@@ -62,10 +62,3 @@ def test_the_figure_has_both_quantities_of_every_variant(lengths):
     text = shown("length", table("length", lengths, CONFIG))
     for part in ("needle_multikey", "first token (s)", "quality", "tokens of documents", *METHODS):
         assert part in text
-
-
-def test_without_such_data_sets_the_figure_says_so(tmp_path):
-    write_variant(tmp_path, "naive", "naive", [True] * 4, first_token_s=1.0)
-    found = table("length", tmp_path)
-    assert found.empty
-    assert "Nothing to draw yet" in shown("length", found)

@@ -7,11 +7,8 @@ import math
 
 import pytest
 
-from endpoints import says, served
-from ragauge.cli._main import main
 from ragauge.config import loading
 from ragauge.datasets.base import loader
-from ragauge.datasets.base.dataset import Document, Example
 from ragauge.datasets.base.examples import read_examples, write_examples
 from ragauge.metrics import base as metrics
 from ragauge.report.items import study_answers
@@ -123,9 +120,9 @@ def test_without_labels_quality_is_agreement_and_nothing_says_what_a_judge_is_wo
 ):
     runs = run(tmp_path, labels=False, judged=lambda i: "correct")
     assert runs.metrics("questions") == ("agreement", "groundedness")
-    naive, bm25 = runs.of("questions", MODEL)
-    assert quality(runs, naive).value == 1.0
-    assert set(scored(runs, bm25)) == set(bm25.records)
+    naive, bm25 = runs.run
+    assert quality(naive).value == 1.0
+    assert set(scored(bm25)) == set(bm25.records)
 
 
 @pytest.mark.parametrize(
@@ -146,14 +143,14 @@ def test_a_failed_question_is_wrong_only_where_a_metric_applies(tmp_path, judged
         + "\n"
         + "".join(others)
     )
-    [variant] = [v for v in runs.of("questions", MODEL) if v.method != "naive"]
+    [variant] = [v for v in runs.run if v.method != "naive"]
     rows = cells(runs)
     assert rows["top_k1", "contains_answer"]["note"] == "no question has a known answer"
     assert rows["top_k1", "judged_correct"]["measured"] == pytest.approx(correct, nan_ok=True)
     assert note in rows["top_k1", "judged_correct"]["note"]
-    assert scored(runs, variant, "agreement")["q0"] == 0.0
+    assert scored(variant, "agreement")["q0"] == 0.0
     assert (
-        quality(runs, variant, "groundedness").note
+        quality(variant, "groundedness").note
         == "1 of 20 questions failed, 0 of them counted as wrong"
     )
 
@@ -172,22 +169,3 @@ def test_a_judge_is_worth_what_it_agrees_with_labels(tmp_path, judged, agreement
     assert line["measured"] == pytest.approx(agreement, abs=0.051)
     assert rows["all variants", "judge_kappa"]["measured"] == pytest.approx(kappa, abs=0.051)
     assert "judged by j" in rows["naive", "judged_correct"]["note"]
-
-
-def test_the_command_judges_answers(tmp_path, monkeypatch):
-    records = write_variant(tmp_path, "naive", "naive", [True, False], documents=2)
-    keys = [json.loads(line)["key"] for line in records.read_text().splitlines()]
-    examples = [Example(key, "q", (Document("t", "A passage."),), ("a",), ()) for key in keys]
-    write_examples(tmp_path / "e.jsonl", examples)
-    out = tmp_path / "j.jsonl"
-    command = ["judge", str(records), "--out", str(out), "--of", "answers"]
-    with served([says("correct"), says("incorrect")]) as server:
-        monkeypatch.setenv("RAGAUGE_JUDGE_URL", server.url)
-        monkeypatch.setenv("RAGAUGE_JUDGE_MODEL", "m")
-        assert main([*command, "--examples", str(tmp_path / "e.jsonl")]) == 0
-    assert [json.loads(line)["label"] for line in out.read_text().splitlines()] == [
-        "correct",
-        "incorrect",
-    ]
-    assert "A passage." in server.requests[0]["body"]["messages"][0]["content"]
-    assert main(command) == 2

@@ -11,7 +11,6 @@ import re
 import shutil
 import subprocess
 from html.parser import HTMLParser
-from itertools import permutations
 from pathlib import Path
 from statistics import mean
 
@@ -26,7 +25,6 @@ from ragauge.report.figures.writing import render
 from ragauge.report.page import blocks, page
 from ragauge.report.page.problems import problems
 from ragauge.report.page.rendered import by_paper
-from ragauge.results.measures import difference
 from ragauge.results.runs import Runs
 from ragauge.results.stats import doubts, frontier_probability
 from synthetic_run import MODEL, write_latency, write_states, write_variant
@@ -181,19 +179,6 @@ def test_control_characters_are_shown_as_pictures():
     assert str(page.with_code("`x<y` & z")) == "<code>x&lt;y</code> &amp; z"
 
 
-def test_numbers_are_those_of_the_csv(small, out):
-    import pandas as pd
-
-    page = made(small, out)
-    table = pd.read_csv(out / "frontier.csv")
-    for variant in Elements(page).payload["groups"][0]["variants"]:
-        mine = table[table["variant"] == variant["name"]].set_index("quantity")
-        for field, column in (("mean", "measured"), ("low", "low"), ("high", "high")):
-            assert variant["quality"][field] == pytest.approx(mine.loc["quality", column], rel=1e-5)
-        cycles = variant["costs"]["compute_cycles"]["documents"]
-        assert cycles["online"] == pytest.approx(mine.loc["online_cycles", "measured"], rel=1e-5)
-
-
 def test_latency_of_the_protocol_comes_first(small, tmp_path):
     totals = {
         "naive": {"nothing": [2.0, 2.2, 2.1], "set": [1.0] * 3},
@@ -316,18 +301,6 @@ def test_the_command_writes_the_page(small, tmp_path, capsys):
     (tmp_path / "taken").write_text("")
     assert main([*arguments, str(tmp_path / "taken" / "out")]) == 2
     assert "Not a directory" in capsys.readouterr().err
-
-
-def test_the_page_pairs_variants_as_items_do(small, tmp_path):
-    group = Elements(made(small, tmp_path / "out")).payload["groups"][0]
-    rows = {variant["name"]: variant for variant in group["variants"]}
-    runs = Runs(small, settings())
-    variants = {variant.name: variant for variant in runs.run}
-    for a, b in permutations(rows, 2):
-        expected = difference(runs, variants[a], variants[b])
-        pair = rows[a]["pairs"][b]
-        assert (pair["low"], pair["high"]) == pytest.approx((expected.low, expected.high), abs=0.02)
-        assert pair["doubt"] == rows[b]["pairs"][a]["doubt"]
 
 
 @pytest.mark.skipif(not shutil.which("node"), reason="needs node")

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-ragauge/pipelines/service/proto/ragauge.proto\x12\x1eragauge.pipelines.retrieval.v1\"G\n\rSearchRequest\x12\x36\n\x07queries\x18\x01 \x03(\x0b\x32%.ragauge.pipelines.retrieval.v1.Query\"\xc1\x01\n\x05Query\x12\x38\n\x06tokens\x18\x01 \x01(\x0b\x32&.ragauge.pipelines.retrieval.v1.TokensH\x00\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12\t\n\x01k\x18\x03 \x01(\r\x12\x13\n\x06nprobe\x18\x04 \x01(\rH\x01\x88\x01\x01\x12\x15\n\x08\x62udget_s\x18\x05 \x01(\x01H\x02\x88\x01\x01\x12\x14\n\x0c\x63ontinuation\x18\x06 \x01(\rB\t\n\x07\x63ontentB\t\n\x07_nprobeB\x0b\n\t_budget_s\"\x15\n\x06Tokens\x12\x0b\n\x03ids\x18\x01 \x03(\x05\"J\n\x0bSearchReply\x12;\n\x07results\x18\x01 \x03(\x0b\x32*.ragauge.pipelines.retrieval.v1.Neighbours\"\x88\x02\n\nNeighbours\x12=\n\nneighbours\x18\x01 \x03(\x0b\x32).ragauge.pipelines.retrieval.v1.Neighbour\x12\x0e\n\x06nprobe\x18\x02 \x01(\r\x12\x14\n\x0c\x63hunk_tokens\x18\x03 \x01(\r\x12\x1b\n\x13\x63ontinuation_tokens\x18\x04 \x01(\r\x12H\n\x07seconds\x18\x05 \x03(\x0b\x32\x37.ragauge.pipelines.retrieval.v1.Neighbours.SecondsEntry\x1a.\n\x0cSecondsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"a\n\tNeighbour\x12\n\n\x02id\x18\x01 \x01(\x03\x12\x10\n\x08\x64istance\x18\x02 \x01(\x02\x12\x10\n\x08\x64ocument\x18\x03 \x01(\x03\x12\x0e\n\x06tokens\x18\x04 \x03(\x05\x12\x14\n\x0c\x63ontinuation\x18\x05 \x03(\x05\"N\n\x11\x44\x65tokenizeRequest\x12\x39\n\tsequences\x18\x01 \x03(\x0b\x32&.ragauge.pipelines.retrieval.v1.Tokens\" \n\x0f\x44\x65tokenizeReply\x12\r\n\x05texts\x18\x01 \x03(\t\"\x11\n\x0f\x44\x65scribeRequest\"\x9f\x01\n\x0b\x44\x65scription\x12\r\n\x05index\x18\x01 \x01(\t\x12\x11\n\ttokenizer\x18\x02 \x01(\t\x12\x0f\n\x07\x65ncoder\x18\x03 \x01(\t\x12\x0e\n\x06metric\x18\x04 \x01(\t\x12\x0f\n\x07vectors\x18\x05 \x01(\x04\x12\x12\n\nmax_nprobe\x18\x06 \x01(\r\x12\x12\n\nvocabulary\x18\x07 \x01(\r\x12\x14\n\x0c\x63hunk_tokens\x18\x08 \x01(\r2\xcd\x02\n\tRetrieval\x12\x64\n\x06Search\x12-.ragauge.pipelines.retrieval.v1.SearchRequest\x1a+.ragauge.pipelines.retrieval.v1.SearchReply\x12p\n\nDetokenize\x12\x31.ragauge.pipelines.retrieval.v1.DetokenizeRequest\x1a/.ragauge.pipelines.retrieval.v1.DetokenizeReply\x12h\n\x08\x44\x65scribe\x12/.ragauge.pipelines.retrieval.v1.DescribeRequest\x1a+.ragauge.pipelines.retrieval.v1.Descriptionb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-ragauge/pipelines/service/proto/ragauge.proto\x12\x1eragauge.pipelines.retrieval.v1\"G\n\rSearchRequest\x12\x36\n\x07queries\x18\x01 \x03(\x0b\x32%.ragauge.pipelines.retrieval.v1.Query\"\xc1\x01\n\x05Query\x12\x38\n\x06tokens\x18\x01 \x01(\x0b\x32&.ragauge.pipelines.retrieval.v1.TokensH\x00\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12\t\n\x01k\x18\x03 \x01(\r\x12\x13\n\x06nprobe\x18\x04 \x01(\rH\x01\x88\x01\x01\x12\x15\n\x08\x62udget_s\x18\x05 \x01(\x01H\x02\x88\x01\x01\x12\x14\n\x0c\x63ontinuation\x18\x06 \x01(\rB\t\n\x07\x63ontentB\t\n\x07_nprobeB\x0b\n\t_budget_s\"\x15\n\x06Tokens\x12\x0b\n\x03ids\x18\x01 \x03(\x05\"J\n\x0bSearchReply\x12;\n\x07results\x18\x01 \x03(\x0b\x32*.ragauge.pipelines.retrieval.v1.Neighbours\"\xe1\x01\n\nNeighbours\x12=\n\nneighbours\x18\x01 \x03(\x0b\x32).ragauge.pipelines.retrieval.v1.Neighbour\x12\x0e\n\x06nprobe\x18\x02 \x01(\r\x12H\n\x07seconds\x18\x05 \x03(\x0b\x32\x37.ragauge.pipelines.retrieval.v1.Neighbours.SecondsEntry\x1a.\n\x0cSecondsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01J\x04\x08\x03\x10\x04J\x04\x08\x04\x10\x05\"a\n\tNeighbour\x12\n\n\x02id\x18\x01 \x01(\x03\x12\x10\n\x08\x64istance\x18\x02 \x01(\x02\x12\x10\n\x08\x64ocument\x18\x03 \x01(\x03\x12\x0e\n\x06tokens\x18\x04 \x03(\x05\x12\x14\n\x0c\x63ontinuation\x18\x05 \x03(\x05\"N\n\x11\x44\x65tokenizeRequest\x12\x39\n\tsequences\x18\x01 \x03(\x0b\x32&.ragauge.pipelines.retrieval.v1.Tokens\" \n\x0f\x44\x65tokenizeReply\x12\r\n\x05texts\x18\x01 \x03(\t\"\x11\n\x0f\x44\x65scribeRequest\"\x9f\x01\n\x0b\x44\x65scription\x12\r\n\x05index\x18\x01 \x01(\t\x12\x11\n\ttokenizer\x18\x02 \x01(\t\x12\x0f\n\x07\x65ncoder\x18\x03 \x01(\t\x12\x0e\n\x06metric\x18\x04 \x01(\t\x12\x0f\n\x07vectors\x18\x05 \x01(\x04\x12\x12\n\nmax_nprobe\x18\x06 \x01(\r\x12\x12\n\nvocabulary\x18\x07 \x01(\r\x12\x14\n\x0c\x63hunk_tokens\x18\x08 \x01(\r2\xcd\x02\n\tRetrieval\x12\x64\n\x06Search\x12-.ragauge.pipelines.retrieval.v1.SearchRequest\x1a+.ragauge.pipelines.retrieval.v1.SearchReply\x12p\n\nDetokenize\x12\x31.ragauge.pipelines.retrieval.v1.DetokenizeRequest\x1a/.ragauge.pipelines.retrieval.v1.DetokenizeReply\x12h\n\x08\x44\x65scribe\x12/.ragauge.pipelines.retrieval.v1.DescribeRequest\x1a+.ragauge.pipelines.retrieval.v1.Descriptionb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,19 +42,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SEARCHREPLY']._serialized_start=373
   _globals['_SEARCHREPLY']._serialized_end=447
   _globals['_NEIGHBOURS']._serialized_start=450
-  _globals['_NEIGHBOURS']._serialized_end=714
-  _globals['_NEIGHBOURS_SECONDSENTRY']._serialized_start=668
-  _globals['_NEIGHBOURS_SECONDSENTRY']._serialized_end=714
-  _globals['_NEIGHBOUR']._serialized_start=716
-  _globals['_NEIGHBOUR']._serialized_end=813
-  _globals['_DETOKENIZEREQUEST']._serialized_start=815
-  _globals['_DETOKENIZEREQUEST']._serialized_end=893
-  _globals['_DETOKENIZEREPLY']._serialized_start=895
-  _globals['_DETOKENIZEREPLY']._serialized_end=927
-  _globals['_DESCRIBEREQUEST']._serialized_start=929
-  _globals['_DESCRIBEREQUEST']._serialized_end=946
-  _globals['_DESCRIPTION']._serialized_start=949
-  _globals['_DESCRIPTION']._serialized_end=1108
-  _globals['_RETRIEVAL']._serialized_start=1111
-  _globals['_RETRIEVAL']._serialized_end=1444
+  _globals['_NEIGHBOURS']._serialized_end=675
+  _globals['_NEIGHBOURS_SECONDSENTRY']._serialized_start=617
+  _globals['_NEIGHBOURS_SECONDSENTRY']._serialized_end=663
+  _globals['_NEIGHBOUR']._serialized_start=677
+  _globals['_NEIGHBOUR']._serialized_end=774
+  _globals['_DETOKENIZEREQUEST']._serialized_start=776
+  _globals['_DETOKENIZEREQUEST']._serialized_end=854
+  _globals['_DETOKENIZEREPLY']._serialized_start=856
+  _globals['_DETOKENIZEREPLY']._serialized_end=888
+  _globals['_DESCRIBEREQUEST']._serialized_start=890
+  _globals['_DESCRIBEREQUEST']._serialized_end=907
+  _globals['_DESCRIPTION']._serialized_start=910
+  _globals['_DESCRIPTION']._serialized_end=1069
+  _globals['_RETRIEVAL']._serialized_start=1072
+  _globals['_RETRIEVAL']._serialized_end=1405
 # @@protoc_insertion_point(module_scope)

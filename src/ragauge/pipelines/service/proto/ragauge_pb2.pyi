@@ -41,7 +41,7 @@ class SearchReply(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[Neighbours, _Mapping]]] = ...) -> None: ...
 
 class Neighbours(_message.Message):
-    __slots__ = ("neighbours", "nprobe", "chunk_tokens", "continuation_tokens", "seconds")
+    __slots__ = ("neighbours", "nprobe", "seconds")
     class SecondsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -51,15 +51,11 @@ class Neighbours(_message.Message):
         def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
     NEIGHBOURS_FIELD_NUMBER: _ClassVar[int]
     NPROBE_FIELD_NUMBER: _ClassVar[int]
-    CHUNK_TOKENS_FIELD_NUMBER: _ClassVar[int]
-    CONTINUATION_TOKENS_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
     neighbours: _containers.RepeatedCompositeFieldContainer[Neighbour]
     nprobe: int
-    chunk_tokens: int
-    continuation_tokens: int
     seconds: _containers.ScalarMap[str, float]
-    def __init__(self, neighbours: _Optional[_Iterable[_Union[Neighbour, _Mapping]]] = ..., nprobe: _Optional[int] = ..., chunk_tokens: _Optional[int] = ..., continuation_tokens: _Optional[int] = ..., seconds: _Optional[_Mapping[str, float]] = ...) -> None: ...
+    def __init__(self, neighbours: _Optional[_Iterable[_Union[Neighbour, _Mapping]]] = ..., nprobe: _Optional[int] = ..., seconds: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class Neighbour(_message.Message):
     __slots__ = ("id", "distance", "document", "tokens", "continuation")

@@ -5,15 +5,25 @@ Times are seconds until evidence is found, from the latency rule's files alone: 
 machine.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ragauge.io.records import Record
-from ragauge.results import timing
-from ragauge.results.cells import Cell, Keys, Measure, Measures, join, noted, row_cells
+from ragauge.report.figures import Point, lines
+from ragauge.results.cells import (
+    Cell,
+    Cells,
+    Keys,
+    Measure,
+    Measures,
+    Table,
+    join,
+    noted,
+    row_cells,
+)
 from ragauge.results.measures import difference, evidence_quality, quality, scored
 from ragauge.results.publications import GENERATORS, LONGBENCH, read_csv
-from ragauge.results.runs import Runs, Variant, defaults, identities
+from ragauge.results.runs import Group, Runs, Variant, defaults, encoder_name, identities
 from ragauge.results.times import LatencyTimes
 from ragauge.results.timing import TIMED, described, quartiles, ratio
 
@@ -46,7 +56,7 @@ def row(variant: Variant) -> MethodRow:
         return MethodRow("full_article" if variant.method == "naive" else variant.method)
     ranker = str(variant.param("ranker"))
     if ranker == "dense":
-        encoder = str(variant.param("encoder")).rpartition("/")[2].rpartition(":")[2].lower()
+        encoder = encoder_name(str(variant.param("encoder"))).lower()
         ranker = next((short for part, short in ENCODERS.items() if part in encoder), encoder)
     return MethodRow(ranker, str(variant.param("chunking")))
 
@@ -77,15 +87,34 @@ def as_published(variants: Iterable[Variant]) -> Variant | None:
     )
 
 
-def base_of(runs: Runs, model: str) -> str | None:
+def without_prefix(table: Table) -> Table:
+    """The table with LongBench's own names of its data sets."""
+    return table.assign(dataset=[name.removeprefix(LONGBENCH) for name in table["dataset"]])
+
+
+def swept(group: Group, varied: str, fixed: str) -> list[Variant]:
+    """CFIC's variants over one of its sizes, with the other as published, or of the first."""
+    best = as_published(group.variants)
+    alike = (v for v in group.variants if best and is_cfic(v))
+    same = [v for v in alike if best and v.param(fixed) == best.param(fixed)]
+    return sorted(same, key=lambda v: v.param(varied))
+
+
+def swept_panels(points: Iterable[Point]) -> dict[str, list[Point]]:
+    """The panels with points at several sizes."""
+    panels = lines.by_panel(points).items()
+    return {title: part for title, part in panels if len({p.x for p in part}) > 1}
+
+
+def base_of(group: Group) -> str | None:
     """The label of what this, or its finder, was before fine-tuning, or the source; None where it
     was not fine- tuned.
     """
-    config = runs.config
-    entry = runs.config.models.get(model)
-    if entry is None or not config.trainings(model):
+    config = group.runs.config
+    entry = group.model_entry
+    if entry is None or not config.trainings(group.model):
         return None
-    finds = config.training[config.trainings(model)[-1]].model
+    finds = config.training[config.trainings(group.model)[-1]].model
     answers = config.training[entry.training].model if entry.training else entry.source
     for label, m in config.models.items():
         if (m.source, config.models[m.finder].source if m.finder else m.source) == (answers, finds):
@@ -93,31 +122,30 @@ def base_of(runs: Runs, model: str) -> str | None:
     return answers
 
 
-def cells(runs: Runs, variant: Variant, keys: Keys, measures: Measures) -> list[Cell]:
+def cells(variant: Variant, keys: Keys, measures: Measures) -> Cells:
     """The cells of a variant's row, of the paper's row if it answered that data set's questions
     with that model.
     """
     generator = next((GENERATORS[name] for name in identities(variant) if name in GENERATORS), None)
-    dataset = runs.registered(variant.dataset)
+    dataset = variant.runs.registered(variant.dataset)
     paper = (generator, dataset) if generator and dataset.startswith(LONGBENCH) else (None, None)
     return row_cells({**keys, "variant": variant.name}, measures, *paper)
 
 
-def not_run(variants: Iterable[Variant], dataset: str, model: str, default: str) -> Measure:
-    """Why a row of these variants has no number there; `default` where there is no such variant."""
-    alike = [v for v in variants if v.model == model]
-    missing = [v for v in alike if v.dataset == dataset and v.missing]
+def not_run(group: Group, is_alike: Callable[[Variant], bool], default: str) -> Measure:
+    """Why a row of such variants has no number there; `default` where there is no such variant."""
+    alike = [v for v in group.runs.variants if v.model == group.model and is_alike(v)]
+    missing = [v for v in alike if v.group == group and v.missing]
     if missing:
         return Measure(reason=f"not run: {missing[0].missing} for variant {missing[0].name}")
     elsewhere = min((v.name for v in alike), default="")
-    return Measure(
-        reason=f"not run: variant {elsewhere} is not asked of {dataset}" if alike else default
-    )
+    asked = f"not run: variant {elsewhere} is not asked of {group.dataset}"
+    return Measure(reason=asked if alike else default)
 
 
-def runs_every_method(runs: Runs, model: str) -> bool:
+def runs_every_method(group: Group) -> bool:
     """Whether every method runs on a model, so that a row without records needs a reason."""
-    entry = runs.config.models.get(model)
+    entry = group.model_entry
     return entry is None or (
         entry.methods is None and entry.training is None and entry.finder is None
     )
@@ -137,26 +165,24 @@ def published_f1(item: str, keys: Mapping[str, str]) -> list[Cell]:
     return cells
 
 
-def qualities(runs: Runs, variant: Variant) -> Measures:
+def qualities(variant: Variant) -> Measures:
     """F1, and of the evidence its volume in tokens and, where the data set names gold sections,
     their recall.
     """
-    measures = {"f1": quality(runs, variant, "f1")}
+    measures = {"f1": quality(variant, "f1")}
     if with_evidence(variant):
-        measures |= {"evidence_tokens": evidence_quality(runs, variant, "evidence_tokens")}
-        measures |= (
-            {SECTION: quality(runs, variant, SECTION)} if scored(runs, variant, SECTION) else {}
-        )
+        measures |= {"evidence_tokens": evidence_quality(variant, "evidence_tokens")}
+        measures |= {SECTION: quality(variant, SECTION)} if scored(variant, SECTION) else {}
     return measures
 
 
-def differences(runs: Runs, better: Variant, worse: Variant, word: str) -> Measures:
+def differences(better: Variant, worse: Variant, word: str) -> Measures:
     """`f1_<word>` and, where both have it, `gold_section_<word>`: better minus worse, question by
     question.
     """
-    measures = {f"f1_{word}": difference(runs, better, worse, "f1")}
-    if all(scored(runs, v, SECTION) for v in (better, worse)):
-        measures[f"gold_section_{word}"] = difference(runs, better, worse, SECTION)
+    measures = {f"f1_{word}": difference(better, worse, "f1")}
+    if all(scored(v, SECTION) for v in (better, worse)):
+        measures[f"gold_section_{word}"] = difference(better, worse, SECTION)
     return measures
 
 
@@ -178,13 +204,13 @@ def with_size(variant: Variant, measures: Measures) -> Measures:
     return {q: noted(m, at(variant)) for q, m in measures.items()}
 
 
-def timed_groups(runs: Runs) -> list[tuple[str, str]]:
+def timed_groups(runs: Runs) -> list[Group]:
     """The (data set, model) pairs of long documents with records or with times of CFIC; fine-tuned
     models are as fast as their base and are left out.
     """
-    answered = [(d, m) for d, m in runs.groups("long") if base_of(runs, m) is None]
+    answered = [group for group in runs.groups("long") if base_of(group) is None]
     timed = [
-        (latency.dataset, latency.model)
+        Group(runs, latency.dataset, latency.model)
         for latency in runs.latencies
         if any(v.method == "cfic" for v in timed_variants(runs, latency))
     ]
@@ -195,49 +221,48 @@ def timed_variants(runs: Runs, latency: LatencyTimes) -> list[Variant]:
     return [runs.named(latency.model, name) for name in latency.variants]
 
 
-def why_not(runs: Runs, dataset: str, model: str) -> str:
-    latency = timing.find(runs, dataset, model)
+def why_not(group: Group) -> str:
+    latency = group.timed
     if latency is None:
-        return f"not timed: no file of the latency rule for {dataset}"
+        return f"not timed: no file of the latency rule for {group.dataset}"
     return f"timing refused: {latency.refused}" if latency.refused else ""
 
 
-def finding(runs: Runs, dataset: str, variant: Variant, stage: str | None = None) -> Measure:
+def finding(group: Group, variant: Variant, stage: str | None = None) -> Measure:
     """Median milliseconds from the question to the first token of the answer, less the reading of
     its prompt; or of a stage.
     """
-    latency = timing.find(runs, dataset, variant.model)
-    reason = why_not(runs, dataset, variant.model)
+    latency = group.timed
+    reason = why_not(group)
     if latency is None or reason:
         return Measure(reason=reason)
-    if variant.name not in {v.name for v in timed_variants(runs, latency)}:
-        return Measure(
-            reason=f"not timed: {variant.name} is not in the latency protocol of {dataset}"
-        )
+    if variant.name not in latency.variants:
+        missing = f"{variant.name} is not in the latency protocol of {group.dataset}"
+        return Measure(reason=f"not timed: {missing}")
     values = _milliseconds(latency, variant, stage)
     nothing = "no undisturbed trial with the seconds of its stages"
     return quartiles(values, described(latency), nothing=nothing)
 
 
-def finding_in_batch(runs: Runs, dataset: str, variant: Variant) -> Measure:
+def finding_in_batch(group: Group, variant: Variant) -> Measure:
     """Milliseconds of one of several questions whose evidence is found side by side; of one alone
     where none were.
     """
-    latency = timing.find(runs, dataset, variant.model)
+    latency = group.timed
     if latency is None or latency.refused or latency.evidence_batches is None:
-        return finding(runs, dataset, variant)
+        return finding(group, variant)
     values = [1000 * trial.evidence_s for trial in latency.evidence_trials(variant.name)]
     batch = f"{latency.evidence_batches.questions} questions side by side"
     note = join(described(latency), f"{batch}, each with its part of the time")
     return quartiles(values, note, nothing=f"not timed with {batch}")
 
 
-def speedup(runs: Runs, dataset: str, slow: Variant, fast: Variant) -> tuple[str, Measure]:
+def speedup(group: Group, slow: Variant, fast: Variant) -> tuple[str, Measure]:
     """(`measured_speedup_<device>`, slow over fast until the evidence is known), in the same
     interleaved trials.
     """
-    latency = timing.find(runs, dataset, fast.model)
-    reason = why_not(runs, dataset, fast.model)
+    latency = group.timed
+    reason = why_not(group)
     quantity = f"{TIMED}_{latency.device if latency else 'cpu'}"
     if latency is None or reason:
         return quantity, Measure(reason=reason)
@@ -245,7 +270,7 @@ def speedup(runs: Runs, dataset: str, slow: Variant, fast: Variant) -> tuple[str
     b = _milliseconds(latency, fast)
     if not a or not b:
         return quantity, Measure(reason=f"{(slow if not a else fast).name} was not timed")
-    return quantity, ratio(a, b, runs.seed, n=min(len(a), len(b)))
+    return quantity, ratio(a, b, group.runs.seed, n=min(len(a), len(b)))
 
 
 def _milliseconds(latency: LatencyTimes, variant: Variant, stage: str | None = None) -> list[float]:

@@ -9,14 +9,16 @@ subset says so, and its ratio is that of the subset.
 """
 
 import math
+from collections import defaultdict
+from statistics import fmean
 
 from ragauge.config.reads import Reads, every
 from ragauge.report.figures import Axis, Dots, Figure
 from ragauge.report.items.cfic import _shared
 from ragauge.results import materials
-from ragauge.results.cells import Cell, CellStatus, Measure, Table, frame, mean, noted
+from ragauge.results.cells import Cell, Cells, CellStatus, Measure, Table, frame, mean, noted
 from ragauge.results.publications import LONGBENCH, read_csv
-from ragauge.results.runs import Runs
+from ragauge.results.runs import Group, Runs
 
 KEYS = ("model", "dataset")
 QUANTITIES = ("samples", "average_words")
@@ -58,21 +60,20 @@ def draw(table: Table) -> Figure:
     return dots(table.assign(label=names, dataset="documents of the data sets"))
 
 
-def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
-    keys = {"model": model, "dataset": dataset}
-    variants = runs.of(dataset, model)
+def _group(group: Group) -> Cells:
+    runs = group.runs
+    dataset = group.dataset
+    variants = group.variants
     questions = max((len(v.records) for v in variants), default=0)
-    lengths = {key: 0 for v in variants for key in v.records}
-    counted = ((k, _shared.document_tokens(r)) for v in variants for k, r in v.records.items())
-    # a variant that failed there counts none
-    lengths |= {key: tokens for key, tokens in counted if tokens}
+    lengths: dict[str, int] = {}
+    for key, record in (entry for variant in variants for entry in variant.records.items()):
+        # a variant that failed there counts none
+        lengths[key] = _shared.document_tokens(record) or lengths.get(key, 0)
     words = Measure(reason=f"no {dataset}.jsonl next to the records: their documents are missing")
     if documents := materials.documents(runs, dataset):  # words as LongBench's `length` counts them
-        articles = [articles for key, articles in documents.items() if key in lengths]
-        words = mean(
-            [float(sum(len(article.text.split()) for article in read)) for read in articles],
-            runs.seed,
-        )
+        read = [articles for key, articles in documents.items() if key in lengths]
+        counts = [float(sum(len(one.text.split()) for one in articles)) for articles in read]
+        words = mean(counts, runs.seed)
     measures = {
         "samples": Measure(float(questions), n=questions),
         "average_words": words,
@@ -81,10 +82,10 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     printed = _printed().get(runs.registered(dataset), {})
     whole = int(printed.get("samples", 0))
     subset = f"a subset: {questions} of {whole} questions" if questions < whole else ""
-    return [Cell(keys, q, noted(m, subset), printed.get(q)) for q, m in measures.items()]
+    return [Cell(group.keys, q, noted(m, subset), printed.get(q)) for q, m in measures.items()]
 
 
-def _training(runs: Runs, label: str) -> list[Cell]:
+def _training(runs: Runs, label: str) -> Cells:
     """Spans with a question, and the mean words of the stretches of articles that they were drawn
     from.
     """
@@ -94,15 +95,14 @@ def _training(runs: Runs, label: str) -> list[Cell]:
     if spans is None:
         reason = Measure(reason=f"not run: training {label} left no data")
         return [Cell(keys, q, reason, printed[q]) for q in QUANTITIES]
-    by_corpus: dict[str, list[float]] = {}
+    by_corpus = defaultdict[str, list[float]](list)
     for count, text, corpus in spans:
-        by_corpus.setdefault(corpus, []).extend([float(len(text.split()))] * count)  # one a pair
+        if count:
+            by_corpus[corpus] += [float(len(text.split()))] * count  # one a pair
     lengths = [length for corpus_lengths in by_corpus.values() for length in corpus_lengths]
     smaller = ": a smaller set than the paper's" if len(lengths) < printed["samples"] else ""
     parts = (
-        f"{c} {len(of)} pairs of {sum(of) / len(of):,.0f} words"
-        for c, of in sorted(by_corpus.items())
-        if of
+        f"{c} {len(of)} pairs of {fmean(of):,.0f} words" for c, of in sorted(by_corpus.items())
     )
     note = "; ".join((f"training {label}{smaller}", *parts))
     values = (Measure(float(len(lengths)), n=len(lengths)), mean(lengths, runs.seed))

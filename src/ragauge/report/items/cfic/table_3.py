@@ -9,17 +9,17 @@ Limits: Table 6 has the times. The paper's F1 rests on 150 to 200 questions a da
 count says so below.
 """
 
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 from ragauge.config.reads import ANY, Reads, defaults, others
+from ragauge.io.jsonl import JsonObject
 from ragauge.report.figures import Axis, Dots, style
 from ragauge.report.items.cfic import _shared
 from ragauge.report.items.cfic._shared import MethodRow
-from ragauge.results.cells import Cell, Table, frame, merge
+from ragauge.results.cells import Cell, Cells, Line, Table, frame, merge
 from ragauge.results.publications import read_csv
-from ragauge.results.runs import Runs, Variant, known_names
+from ragauge.results.runs import Group, Runs, Variant, known_names
 
 KEYS = ("model", "dataset", "method", "chunking", "finder", "variant")
 ON = ("method", "chunking", "finder")
@@ -51,7 +51,7 @@ def table(runs: Runs) -> Table:
     return frame(KEYS, merge(measured, _published(), on=ON))
 
 
-def _name(line: Mapping[Any, Any]) -> str:
+def _name(line: Line) -> str:
     label = style.method_label(line["method"])
     finder = line["finder"]
     if line["chunking"]:
@@ -63,62 +63,59 @@ def _name(line: Mapping[Any, Any]) -> str:
 draw = Dots({"f1": Axis("F1")}, name=_name, by_dataset=True)
 
 
-def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
-    best = _shared.as_published(runs.of(dataset, model))
+def _group(group: Group) -> Cells:
+    best = _shared.as_published(group.variants)
     by_row: dict[MethodRow, list[Variant]] = {row: [] for row in ROWS}
-    for variant in runs.of(dataset, model):
+    for variant in group.variants:
         if variant.method != "cfic" or variant is best:
             by_row.setdefault(_shared.row(variant), []).append(variant)
     for row, variants in by_row.items():
         for variant in variants:
-            yield from _measured(runs, row, variant, best)
-        if not variants and row.method not in OURS and _shared.runs_every_method(runs, model):
+            yield from _measured(row, variant, best)
+        if not variants and row.method not in OURS and _shared.runs_every_method(group):
             default = HUB if row.chunking else "not run: not in this experiment"
-            alike = [v for v in runs.variants if _shared.row(v) == row]
-            yield Cell(
-                _keys(runs, dataset, model, row),
-                "f1",
-                _shared.not_run(alike, dataset, model, default),
-            )
+            missing = _shared.not_run(group, partial(_is_of, row), default)
+            yield Cell(_keys(group, row), "f1", missing)
 
 
-def _measured(runs: Runs, row: MethodRow, variant: Variant, best: Variant | None) -> list[Cell]:
-    measures = _shared.qualities(runs, variant)
+def _is_of(row: MethodRow, variant: Variant) -> bool:
+    return _shared.row(variant) == row
+
+
+def _measured(row: MethodRow, variant: Variant, best: Variant | None) -> Cells:
+    measures = _shared.qualities(variant)
     if best is variant:
         measures = _shared.with_size(variant, measures)
     elif best is not None:
-        measures |= _shared.differences(runs, best, variant, "cfic_gain")
-    keys = _keys(runs, variant.dataset, variant.model, row)
-    finder = _finder(runs, variant) if row.method in ("cfic", "free_extraction") else None
-    return _shared.cells(runs, variant, keys | ({"finder": finder} if finder else {}), measures)
+        measures |= _shared.differences(best, variant, "cfic_gain")
+    keys = _keys(variant.group, row)
+    finder = _finder(variant) if row.method in ("cfic", "free_extraction") else None
+    return _shared.cells(variant, keys | ({"finder": finder} if finder else {}), measures)
 
 
-def _finder(runs: Runs, variant: Variant) -> str | None:
+def _finder(variant: Variant) -> str | None:
     """The paper's name of the model that finds evidence for a variant; its own is fine-tuned from
     its base. None where that model is none of the paper's, or finds in another way than it does
     there.
     """
+    config = variant.runs.config
     if variant.method == "cfic":
-        trainings = (
-            runs.config.trainings(variant.model) if variant.model in runs.config.models else ()
-        )
-        bases = [runs.config.training[name].model for name in trainings]
+        trainings = config.trainings(variant.model) if variant.model in config.models else ()
+        bases = [config.training[name].model for name in trainings]
         names = [name for base in bases for name in known_names(base)]
         return OWN_FINDER if any(name.startswith(FOUNDATIONS) for name in names) else None
     stated = variant.specification.finder if variant.specification else None
-    names = known_names(stated.model if stated else runs.source(variant.model))
+    names = known_names(stated.model if stated else variant.runs.source(variant.model))
     return next(
         (paper for name in names for start, paper in EXTRACTORS.items() if name.startswith(start)),
         None,
     )
 
 
-def _keys(runs: Runs, dataset: str, model: str, row: MethodRow) -> dict[str, Any]:
-    entry = runs.config.models.get(model)
-    finder = (entry.finder if entry else None) or model
-    return {
-        "model": model,
-        "dataset": dataset,
+def _keys(group: Group, row: MethodRow) -> JsonObject:
+    entry = group.model_entry
+    finder = (entry.finder if entry else None) or group.model
+    return group.keys | {
         "method": row.method,
         "chunking": row.chunking,
         "finder": finder if row.method in ("cfic", "free_extraction") else "",

@@ -14,19 +14,18 @@ fine-tuned has both from its own two rows.
 Limits: Table 6 has the times, Table 8 and Figure 3 other k and d.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from ragauge.config.reads import ANY, Reads, defaults, every
+from ragauge.io.jsonl import JsonObject
 from ragauge.report.figures import Axis, Dots
 from ragauge.report.items.cfic import _shared
-from ragauge.results.cells import Cell, Measure, Measures, Table, frame, join, merge, noted
-from ragauge.results.runs import Runs, Variant
+from ragauge.results.cells import Cell, Cells, Measure, Measures, Table, frame, join, merge, noted
+from ragauge.results.runs import Group, Runs, Variant
 
 KEYS = ("model", "dataset", "setting", "variant")
 # setting -> CFIC's options that it changes
-OPTIONS: dict[str, dict[str, Any]] = {
+OPTIONS: dict[str, JsonObject] = {
     "cfic": {},
     "without_prefix": {"prefix": False},
     "without_skip": {"skip": False},
@@ -68,25 +67,24 @@ def table(runs: Runs) -> Table:
 draw = Dots({"f1": Axis("F1")}, look=lambda line: str(line["setting"]), by_dataset=True)
 
 
-def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
-    full = _shared.as_published(runs.of(dataset, model))
-    if full is None and not any(v.method == "cfic" for v in runs.of(dataset, model)):
+def _group(group: Group) -> Cells:
+    full = _shared.as_published(group.variants)
+    if full is None and not any(v.method == "cfic" for v in group.variants):
         return
-    variants = _found(runs, dataset, model, full)
+    variants = _found(group, full)
     for setting in SETTINGS:
-        keys = {"model": model, "dataset": dataset, "setting": setting}
+        keys = group.keys | {"setting": setting}
         if variant := variants.get(setting):
-            yield from _shared.cells(
-                runs, variant, keys, _measures(runs, model, setting, variant, full)
-            )
-        elif _shared.runs_every_method(runs, model):
-            yield Cell(keys, "f1", _reason(runs, dataset, model, setting))
+            yield from _shared.cells(variant, keys, _measures(group, setting, variant, full))
+        elif _shared.runs_every_method(group):
+            yield Cell(keys, "f1", _reason(group, setting))
 
 
-def _found(runs: Runs, dataset: str, model: str, full: Variant | None) -> dict[str, Variant]:
+def _found(group: Group, full: Variant | None) -> dict[str, Variant]:
     """The variant of each setting, all at the k and d of CFIC itself."""
-    here = runs.of(dataset, model)
-    before = runs.of(dataset, _shared.base_of(runs, model) or model)
+    here = group.variants
+    base = _shared.base_of(group)
+    before = replace(group, model=base or group.model).variants
     size = _shared.size(full) if full else None
     alike = [v for v in here if v.method == "cfic" and size in (None, _shared.size(v))]
     by_setting = {
@@ -103,28 +101,22 @@ def _found(runs: Runs, dataset: str, model: str, full: Variant | None) -> dict[s
     return by_setting | {setting: variants[0] for setting, variants in others.items() if variants}
 
 
-def _measures(
-    runs: Runs, model: str, setting: str, variant: Variant, full: Variant | None
-) -> Measures:
-    measures = _shared.qualities(runs, variant)
+def _measures(group: Group, setting: str, variant: Variant, full: Variant | None) -> Measures:
+    measures = _shared.qualities(variant)
     if full is not None and variant is not full:
-        measures |= _shared.differences(runs, full, variant, "loss")
-    note = (
-        UNTRAINED
-        if _shared.base_of(runs, model) is None and setting in ("cfic", *WITHOUT_SFT)
-        else ""
-    )
+        measures |= _shared.differences(full, variant, "loss")
+    note = UNTRAINED if _shared.base_of(group) is None and setting in ("cfic", *WITHOUT_SFT) else ""
     note = join(note, PRINTED if setting == "without_sft" else "")
     size = _shared.at(variant) if variant.method == "cfic" else ""
     return {q: noted(m, note, size) if q == "f1" else m for q, m in measures.items()}
 
 
-def _reason(runs: Runs, dataset: str, model: str, setting: str) -> Measure:
+def _reason(group: Group, setting: str) -> Measure:
     if setting in WITHOUT_SFT:
         return Measure(reason=NOT_RUN)
     if setting == "full_article":
-        alike = [v for v in runs.variants if _shared.row(v).method == "full_article"]
-        return _shared.not_run(alike, dataset, model, NOT_RUN)
-    changed = ", ".join(f"{k}: {str(v).lower()}" for k, v in OPTIONS[setting].items())
-    alike = [v for v in runs.variants if _shared.is_cfic(v, **OPTIONS[setting])]
-    return _shared.not_run(alike, dataset, model, f"{NOT_RUN}; it is method cfic with {changed}")
+        return _shared.not_run(group, lambda v: _shared.row(v).method == setting, NOT_RUN)
+    options = OPTIONS[setting]
+    changed = ", ".join(f"{k}: {str(v).lower()}" for k, v in options.items())
+    default = f"{NOT_RUN}; it is method cfic with {changed}"
+    return _shared.not_run(group, lambda v: _shared.is_cfic(v, **options), default)

@@ -11,17 +11,13 @@ The paper's times are of its 7B model on its GPU and have no ratio; it does not 
 the question is read.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any
-
 from ragauge.config.reads import ANY, Reads, defaults, every
 from ragauge.report.figures import Axis, Dots
 from ragauge.report.items.cfic import _shared
-from ragauge.results import timing
-from ragauge.results.cells import Cell, Measure, Table, frame, mean, row_cells
+from ragauge.results.cells import Cell, Cells, Keys, Line, Measure, Table, frame, mean, row_cells
 from ragauge.results.measures import evidence_quality
 from ragauge.results.publications import LONGBENCH, read_csv
-from ragauge.results.runs import Runs, Variant
+from ragauge.results.runs import Group, Runs, Variant
 
 KEYS = ("model", "dataset", "system", "variant")
 LATENCY = "decoding_latency_ms"
@@ -41,7 +37,7 @@ READS = Reads(ANSWERS, datasets="long", trained=False, latency="long")
 
 
 def table(runs: Runs) -> Table:
-    cells = [cell for group in _shared.timed_groups(runs) for cell in _group(runs, *group)]
+    cells = [cell for group in _shared.timed_groups(runs) for cell in _group(group)]
     steps = {line["dataset"]: line["value"] for line in read_csv("cfic_statements")}
     note = Measure(note="published; of another model on another machine")
     for line in read_csv("cfic_table_6"):
@@ -52,67 +48,62 @@ def table(runs: Runs) -> Table:
     return frame(KEYS, cells)
 
 
-def _name(line: Mapping[Any, Any]) -> str:
+def _name(line: Line) -> str:
     name = NAMES[line["system"]]
     return f"{name} · {line['dataset'].removeprefix(LONGBENCH)}" if line["model"] == PAPER else name
 
 
-def _look(line: Mapping[Any, Any]) -> str:
+def _look(line: Line) -> str:
     return "cfic" if line["system"].startswith("cfic") else "free_extraction"
 
 
 draw = Dots({LATENCY: Axis("ms to the evidence", "log")}, look=_look, name=_name)
 
 
-def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
-    cfic, free = _systems(runs, dataset, model)
+def _group(group: Group) -> Cells:
+    cfic, free = _systems(group)
     if cfic is not None:
-        yield from _system(runs, dataset, "cfic", cfic)
-        for stage in () if _shared.why_not(runs, dataset, model) else _shared.STAGES:
-            keys = _keys(dataset, cfic, f"cfic_{stage}_stage")
-            yield Cell(keys, LATENCY, _shared.finding(runs, dataset, cfic, stage))
+        yield from _system(group, "cfic", cfic)
+        for stage in () if _shared.why_not(group) else _shared.STAGES:
+            keys = _keys(group, f"cfic_{stage}_stage", cfic)
+            yield Cell(keys, LATENCY, _shared.finding(group, cfic, stage))
     if free is not None:
-        yield from _system(runs, dataset, FREE, free)
+        yield from _system(group, FREE, free)
     if cfic is not None and free is not None:
-        yield Cell(_keys(dataset, cfic, "cfic"), *_shared.speedup(runs, dataset, free, cfic))
+        yield Cell(_keys(group, "cfic", cfic), *_shared.speedup(group, free, cfic))
     elif cfic is not None:
-        keys = {"model": model, "dataset": dataset, "system": FREE}
-        yield Cell(keys, LATENCY, Measure(reason=_shared.NO_FREE))
+        yield Cell(group.keys | {"system": FREE}, LATENCY, Measure(reason=_shared.NO_FREE))
 
 
-def _systems(runs: Runs, dataset: str, model: str) -> tuple[Variant | None, Variant | None]:
+def _systems(group: Group) -> tuple[Variant | None, Variant | None]:
     """CFIC and free generation: those that were timed, else those with records."""
-    latency = timing.find(runs, dataset, model)
-    answered = {v.name: v for v in runs.of(dataset, model)}
-    names = sorted(v.name for v in _shared.timed_variants(runs, latency)) if latency else []
-    timed = [answered.get(name) or runs.named(model, name) for name in names]
+    answered = {v.name: v for v in group.variants}
+    names = sorted(group.timed.variants) if group.timed else []
+    timed = [answered.get(name) or group.runs.named(group.model, name) for name in names]
     cfic = _shared.as_published(timed) or _shared.as_published(answered.values())
-    return cfic, next(
-        (v for v in [*timed, *answered.values()] if v.method == "free_extraction"), None
-    )
+    free = (v for v in [*timed, *answered.values()] if v.method == "free_extraction")
+    return cfic, next(free, None)
 
 
-def _system(runs: Runs, dataset: str, system: str, variant: Variant) -> list[Cell]:
-    cut = [record.truncated for record in variant.answered.values()]
-    inputs = [
-        float(_shared.document_tokens(record, searched=True))
-        for record in variant.answered.values()
-    ]
-    note = f"{sum(map(bool, cut))} of {len(cut)} documents lost their middle" if any(cut) else ""
+def _system(group: Group, system: str, variant: Variant) -> Cells:
+    answered = variant.answered.values()
+    cut = [record.truncated for record in answered if record.truncated]
+    inputs = [float(_shared.document_tokens(record, searched=True)) for record in answered]
+    note = f"{len(cut)} of {len(answered)} documents lost their middle" if cut else ""
+    seed = group.runs.seed
     measures = {
-        "input_tokens": mean(inputs, runs.seed, note),
-        "output_tokens": evidence_quality(runs, variant, "evidence_tokens"),
-        LATENCY: _shared.finding(runs, dataset, variant),
+        "input_tokens": mean(inputs, seed, note),
+        "output_tokens": evidence_quality(variant, "evidence_tokens"),
+        LATENCY: _shared.finding(group, variant),
     }
     if system == "cfic":
         # tokens that prefix decoding takes one after another; the first needs no pass of its own
         steps = [
             1.0 + sum(call.stage == "prefix" for call in trace) for trace in variant.traces.values()
         ]
-        measures = _shared.with_size(variant, measures) | {"prefix_steps": mean(steps, runs.seed)}
-    keys = _keys(dataset, variant, system)
-    return row_cells(keys, measures)
+        measures = _shared.with_size(variant, measures) | {"prefix_steps": mean(steps, seed)}
+    return row_cells(_keys(group, system, variant), measures)
 
 
-def _keys(dataset: str, variant: Variant, system: str) -> dict[str, Any]:
-    return {"model": variant.model, "dataset": dataset, "system": system, "variant": variant.name}
+def _keys(group: Group, system: str, variant: Variant) -> Keys:
+    return group.keys | {"system": system, "variant": variant.name}

@@ -12,23 +12,34 @@ Limits: the paper's faithfulness was judged by ChatGPT and by people on 50 quest
 100 for evidence that was cut out of the document is due to the judge.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
+from statistics import fmean
 
 from ragauge.config.reads import Reads, others
 from ragauge.report.figures import Axis, Dots, Figure, style
 from ragauge.report.items.cfic import _shared
 from ragauge.results import materials
-from ragauge.results.cells import Cell, Measure, Measures, Table, frame, mean, row_cells
+from ragauge.results.cells import (
+    Cells,
+    Keys,
+    Line,
+    Measure,
+    Measures,
+    Table,
+    frame,
+    mean,
+    row_cells,
+)
 from ragauge.results.measures import evidence_quality
-from ragauge.results.publications import read_csv
-from ragauge.results.runs import Runs, Variant
+from ragauge.results.publications import Printed, printed
+from ragauge.results.runs import Group, Runs, Variant
 from ragauge.results.stats import SHARE
 
 KEYS = ("model", "dataset", "system", "variant")
 FAITHFULNESS = "faithfulness"
 JUDGED = "judged_faithfulness"
 HUMAN = "human_"
+FAITHFUL = {"yes": FAITHFULNESS}
 LABELS = ("supported", "partially_supported", "not_supported")
 JUDGES = {"chatgpt": "the paper, judged by ChatGPT", "human": "the paper, judged by people"}
 SYSTEMS = {
@@ -44,17 +55,14 @@ READS = Reads(answers=(others("full_article", "naive"),), datasets="long", judge
 
 def table(runs: Runs) -> Table:
     cells = runs.by_group(_group, READS.datasets)
-    note = Measure(note="published; judged, not compared")
-    for line in read_csv("cfic_table_7"):
-        keys = {
-            "model": JUDGES[line["judge"]],
-            "dataset": SAMPLE,
-            "system": SYSTEMS[line["system"]],
-        }
-        cells += [
-            Cell(keys, q, note, float(line[f"{q}_pct"]) / 100) for q in (FAITHFULNESS, *LABELS)
-        ]
+    columns = [f"{quantity}_pct" for quantity in (FAITHFULNESS, *LABELS)]
+    cells += printed("cfic_table_7", _keys_of, columns, "published; judged, not compared")
     return frame(KEYS, cells)
+
+
+def _keys_of(line: Printed) -> Keys:
+    judge = JUDGES[line["judge"]]
+    return {"model": judge, "dataset": SAMPLE, "system": SYSTEMS[line["system"]]}
 
 
 def draw(table: Table) -> Figure:
@@ -72,90 +80,70 @@ def draw(table: Table) -> Figure:
     return Dots(axes, look=lambda line: str(line["system"].partition(",")[0]), name=_name)(table)
 
 
-def _name(line: Mapping[Any, Any]) -> str:
+def _name(line: Line) -> str:
     method, _, chunking = line["system"].partition(", ")
     return style.method_label(method) + (f", {chunking.replace('_window', '')}" if chunking else "")
 
 
-def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
+def _group(group: Group) -> Cells:
     """CFIC as the paper has it first, before its ablations and sweeps."""
-    best = _shared.as_published(runs.of(dataset, model))
-    for variant in sorted(runs.of(dataset, model), key=lambda v: v is not best):
+    best = _shared.as_published(group.variants)
+    for variant in sorted(group.variants, key=lambda v: v is not best):
         if _shared.with_evidence(variant):
             system = ", ".join(filter(None, _shared.row(variant)))
-            keys = {"model": model, "dataset": dataset, "system": system, "variant": variant.name}
+            keys = group.keys | {"system": system, "variant": variant.name}
             found = {
-                FAITHFULNESS: evidence_quality(runs, variant, "evidence_verbatim"),
-                "answer_in_evidence": evidence_quality(runs, variant, "answer_in_evidence"),
+                FAITHFULNESS: evidence_quality(variant, "evidence_verbatim"),
+                "answer_in_evidence": evidence_quality(variant, "answer_in_evidence"),
             }
-            judged = _by_model(runs, variant) | _by_people(runs, variant)
+            judged = _by_model(variant) | _by_people(variant)
             yield from row_cells(keys, found | judged)
 
 
-def _by_model(runs: Runs, variant: Variant) -> Measures:
+def _by_model(variant: Variant) -> Measures:
     """The share of each judgement of support, and of those that call evidence faithful where
     faithfulness was judged.
     """
-    faithful = materials.judgements(runs, variant, FAITHFULNESS)
+    faithful = materials.judgements(variant, FAITHFULNESS)
     more = (
-        {JUDGED: _shares(runs, faithful, ("faithful", "unfaithful"))["faithful"]}
+        {JUDGED: _shares(variant.runs, faithful, ("faithful", "unfaithful"))["faithful"]}
         if faithful
         else {}
     )
-    return _shares(runs, materials.judgements(runs, variant), LABELS) | more
+    return _shares(variant.runs, materials.judgements(variant), LABELS) | more
 
 
-def _shares(
-    runs: Runs, judged: Mapping[str, Mapping[str, Any]], known: tuple[str, ...]
-) -> Measures:
+def _shares(runs: Runs, judged: Mapping[str, Keys], known: tuple[str, ...]) -> Measures:
     """The share of each label, over the questions that the judge gave one of them."""
-    labels = {key: line["label"] for key, line in judged.items() if line.get("label") in known}
+    labels = [label for line in judged.values() if (label := line.get("label")) in known]
     if not labels:
         reason = "no judgement could be read from the judge's replies" if judged else NO_JUDGE
-        return {label: Measure(reason=reason) for label in known}
-    judges = ", ".join(sorted({str(line.get("judge")) for line in judged.values()}))
-    failed = (
-        f"; {len(judged) - len(labels)} questions without a judgement"
-        if len(labels) < len(judged)
-        else ""
-    )
-    values = {label: [float(given == label) for given in labels.values()] for label in known}
+        return dict.fromkeys(known, Measure(reason=reason))
+    note = f"judged by {', '.join(sorted({str(line.get('judge')) for line in judged.values()}))}"
+    if failed := len(judged) - len(labels):
+        note += f"; {failed} questions without a judgement"
     return {
-        label: mean(of, runs.seed, f"judged by {judges}{failed}", limits=SHARE)
-        for label, of in values.items()
+        label: mean([float(given == label) for given in labels], runs.seed, note, limits=SHARE)
+        for label in known
     }
 
 
-def _by_people(runs: Runs, variant: Variant) -> Measures:
+def _by_people(variant: Variant) -> Measures:
     """The same by people, and how often those who judge the same evidence give it one label;
     nothing without any.
     """
-    if not (judged := list(materials.human_judgements(runs, variant).values())):
-        return {}
-    people = {judgement.person for several in judged for judgement in several}
-    agreed = [
-        len({judgement.label for judgement in several}) == 1
-        for several in judged
-        if len(several) > 1
-    ]
+    judged = list(materials.human_judgements(variant).values())
+    people = {one.person for several in judged for one in several}
     note = f"judged by {len(people)} people"
-    note += (
-        f", with one label for {sum(agreed)} of {len(agreed)} questions that several judged"
-        if agreed
-        else ""
-    )
-    sets = [
-        [
-            (judgement.label, FAITHFULNESS if judgement.faithful == "yes" else "")
-            for judgement in several
+    if common := [{one.label for one in several} for several in judged if len(several) > 1]:
+        agreed = sum(len(labels) == 1 for labels in common)
+        note += f", with one label for {agreed} of {len(common)} questions that several judged"
+    measures = {}
+    for quantity in (FAITHFULNESS, *LABELS) if judged else ():
+        shares = [
+            fmean(quantity in (one.label, FAITHFUL.get(one.faithful)) for one in several)
+            for several in judged
         ]
-        for several in judged
-    ]
-    values = {
-        q: [sum(q in marks for marks in several) / len(several) for several in sets]
-        for q in (FAITHFULNESS, *LABELS)
-    }
-    return {
-        f"{HUMAN}{quantity}": mean(of, runs.seed, note, limits=SHARE)
-        for quantity, of in values.items()
-    }
+        seed = variant.runs.seed
+        measures[f"{HUMAN}{quantity}"] = mean(shares, seed, note, limits=SHARE)
+    return measures

@@ -1,12 +1,11 @@
 """Points of PipeRAG's figures: panels by index, lines by schedule, intervals of paired differences."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ragauge.report.figures import Axis, Figure, Lines, Point, TableRow, style
-from ragauge.results.cells import Table
+from ragauge.results.cells import Keys, Line, Table
 from ragauge.results.sequences import AGAINST_NONE
 
 PAPER = "the paper's RETRO"  # the model of the paper's rows
@@ -75,7 +74,7 @@ def with_lists(label: str, row: TableRow) -> str:
     return f"{label}, nprobe {nprobe}" if nprobe else label
 
 
-def database(keys: Mapping[Any, Any], mark: str) -> str:
+def database(keys: Line, mark: str) -> str:
     """Return the database of a row behind a mark; empty where a text has neighbours from one alone."""
     return f"{mark}database {keys['database']}" if keys.get("database") else ""
 
@@ -108,7 +107,7 @@ def _panels(point: Point, measured: Iterable[TableRow]) -> list[str]:
     without one.
     """
     keys = point.row.keys
-    alike = list[Mapping[str, Any]]()
+    alike = list[Keys]()
     if not keys["index"] and not point.published:
         same = [name for name in ("model", "dataset", "database") if keys.get(name)]
         alike = [

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
+from ragauge.io.jsonl import JsonObject
 from ragauge.report.items.piperag._lines import PAPER
 from ragauge.results import sequences
-from ragauge.results.cells import Cell, Measure, noted
+from ragauge.results.cells import Cell, Cells, Keys, Measure, noted
 from ragauge.results.pipelines import IndexName, SequenceKey
-from ragauge.results.publications import read_csv
-from ragauge.results.runs import Runs
-from ragauge.results.systems import KEYS, System, plain
+from ragauge.results.publications import Printed, printed, read_csv, statement
+from ragauge.results.systems import KEYS, System, Systems, plain
 
 OTHER = "published for another model, corpus and machine"
 OTHER_MACHINE = "published for another machine"
@@ -28,13 +28,7 @@ Scored = tuple[System, float, float]  # a system, its perplexity and its median 
 Pair = tuple[Scored, Scored]  # a baseline, a PipeRAG
 
 
-def statement(name: str) -> float:
-    return next(
-        float(row["value"]) for row in read_csv("piperag_statements") if row["item"] == name
-    )
-
-
-def row(dataset: str, kind: str, **more: Any) -> dict[str, Any]:
+def row(dataset: str, kind: str, **more: Any) -> JsonObject:
     return {**dict.fromkeys(KEYS, ""), "model": PAPER, "dataset": dataset, "method": kind, **more}
 
 
@@ -46,12 +40,11 @@ def dataset(label: str) -> str:
 
 
 def table_1(quantities: tuple[str, ...] = ("perplexity", "latency_s")) -> list[Cell]:
-    cells = []
-    for line in read_csv("piperag_table_1"):
+    def keys(line: Printed) -> Keys:
         nprobe = "hide" if line["system"] == "piperag_s3" else ""
-        keys = row(line["dataset"], KINDS[line["system"]], nprobe=nprobe)
-        cells += [Cell(keys, q, Measure(note=OTHER), float(line[q])) for q in quantities if line[q]]
-    return cells
+        return row(line["dataset"], KINDS[line["system"]], nprobe=nprobe)
+
+    return printed("piperag_table_1", keys, quantities, OTHER)
 
 
 def logged(*, swept: bool) -> list[Cell]:
@@ -86,25 +79,23 @@ def _options(line: Mapping[str, str]) -> str:
     return ", ".join(parts)
 
 
-def best_speedups(
-    runs: Runs, group: Sequence[System], baseline: str, shared: set[SequenceKey]
-) -> Iterator[Cell]:
+def best_speedups(group: Systems, baseline: str, shared: set[SequenceKey]) -> Cells:
     """Yield for each index the largest speedup over the baseline at no higher perplexity."""
-    for keys, pairs in _by_index(runs, group, baseline, shared):
+    for keys, pairs in _by_index(group, baseline, shared):
         fitting = [(a, b) for a, b in pairs if b[1] <= a[1]]
         if fitting:
             a, b = max(fitting, key=lambda pair: pair[0][2] / pair[1][2])
-            measure = noted(sequences.speedup(runs, a[0], b[0]), _name(a, b))
+            measure = noted(sequences.speedup(a[0], b[0]), _name(a, b))
         else:
             measure = _no_pair(pairs)
         yield Cell(keys, SPEEDUP, measure)
 
 
-def best_gains(runs: Runs, group: Sequence[System], shared: set[SequenceKey]) -> Iterator[Cell]:
+def best_gains(group: Systems, shared: set[SequenceKey]) -> Cells:
     """Yield for each index how much lower PipeRAG's perplexity is at no higher latency than
     RETRO's.
     """
-    for keys, pairs in _by_index(runs, group, "retro", shared):
+    for keys, pairs in _by_index(group, "retro", shared):
         fitting = [(a, b) for a, b in pairs if b[2] <= a[2]]
         if fitting:
             a, b = max(fitting, key=lambda pair: pair[0][1] - pair[1][1])
@@ -114,7 +105,7 @@ def best_gains(runs: Runs, group: Sequence[System], shared: set[SequenceKey]) ->
         yield Cell(keys, GAIN, measure)
 
 
-def printed() -> list[Cell]:
+def claims() -> list[Cell]:
     """Both claims over RETRO as the paper's text has them, in a row of their own: they are of
     another model.
     """
@@ -124,11 +115,13 @@ def printed() -> list[Cell]:
         GAIN: "max_perplexity_reduction_at_equal_latency",
     }
     note = Measure(note=OTHER)
-    return [Cell(keys, quantity, note, statement(name)) for quantity, name in names.items()]
+    return [
+        Cell(keys, quantity, note, statement("piperag", name)) for quantity, name in names.items()
+    ]
 
 
 def _by_index(
-    runs: Runs, group: Sequence[System], baseline: str, shared: set[SequenceKey]
+    group: Systems, baseline: str, shared: set[SequenceKey]
 ) -> Iterator[tuple[dict[str, object], list[Pair]]]:
     """Yield (keys of the row, pairs) of each index that PipeRAG was run on."""
     without_options = plain(group)
@@ -138,7 +131,7 @@ def _by_index(
         measured: dict[str, list[Scored]] = {baseline: [], "piperag": []}
         for system in members:
             if system.kind in measured and system in without_options:
-                perplexity = sequences.perplexity(runs, system, shared).value
+                perplexity = sequences.perplexity(system, shared).value
                 seconds = sequences.latency(system).value
                 if perplexity is not None and seconds is not None:
                     measured[system.kind].append((system, perplexity, seconds))

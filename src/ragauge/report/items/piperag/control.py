@@ -10,16 +10,14 @@ Limits: the paper's perplexities are of a model trained from scratch. Training c
 with the weights.
 """
 
-from collections.abc import Iterator, Sequence
-
 from ragauge.config.reads import Reads
 from ragauge.report.figures import Axis, Dots, style
 from ragauge.report.items.piperag._lines import database
 from ragauge.results import sequences
-from ragauge.results.cells import Cell, Table
+from ragauge.results.cells import Cells, Table
 from ragauge.results.runs import Runs
 from ragauge.results.sequences import AGAINST_NONE, AGAINST_RANDOM
-from ragauge.results.systems import KINDS, System, grouped
+from ragauge.results.systems import KINDS, Systems, grouped
 
 UNTRAINED = "joint attention, untrained"
 AXES = {
@@ -34,12 +32,12 @@ def table(runs: Runs) -> Table:
     return grouped(runs, _group)
 
 
-def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
+def _group(group: Systems) -> Cells:
     scored = [system for system in group if system.scored is not None]
     shared = sequences.shared_keys(scored)
     for system in scored:
-        yield from sequences.quality(runs, scored, system, shared)
-        yield from sequences.control(runs, scored, system)
+        yield from sequences.quality(scored, system, shared)
+        yield from sequences.control(scored, system)
 
 
 # One row per system; retrieved and random neighbours of one form are adjacent.

@@ -9,16 +9,15 @@ Limits: Figure 8 has the frontier of both over all intervals. The paper prints n
 points.
 """
 
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ragauge.config.reads import Reads
 from ragauge.report.figures import Figure, Point
 from ragauge.report.items.piperag import _lines
 from ragauge.results import sequences
-from ragauge.results.cells import Cell, Measure, Table, noted
+from ragauge.results.cells import Cell, Cells, Measure, Table, noted
 from ragauge.results.runs import Runs
-from ragauge.results.systems import System, grouped
+from ragauge.results.systems import Systems, grouped
 
 SHOWN = ("retro", "retro_plus", "piperag")
 STALE = "stale_minus_fresh_nats"
@@ -57,12 +56,12 @@ def _at_interval(point: Point) -> Point:
     )
 
 
-def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
+def _group(group: Systems) -> Cells:
     systems = [s for s in group if s.kind in SHOWN]
     shared = sequences.shared_keys(systems)
     for system in systems:
         yield Cell(system.keys, "interval_tokens", Measure(float(system.interval), n=1))
-        yield from sequences.quality(runs, group, system, shared)
+        yield from sequences.quality(group, system, shared)
         yield Cell(system.keys, "latency_s", sequences.latency(system))
         yield Cell(system.keys, "waited_s", sequences.waited(system))
         same = (system.interval, system.nprobe, system.index, system.options)
@@ -70,10 +69,10 @@ def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
         # the same search with fresh queries; at 64 tokens that is RETRO itself
         fresh = next((s for s in alike if s.kind in ("retro_plus", "retro")), None)
         if system.kind == "piperag" and fresh is not None:
-            measure = sequences.difference(runs, system.scored, fresh.scored)
+            measure = sequences.difference(system.scored, fresh.scored)
             yield Cell(
                 system.keys,
                 STALE,
                 noted(measure, f"against {fresh.kind} at the same interval and nprobe"),
             )
-            yield Cell(system.keys, "speedup_over_fresh", sequences.speedup(runs, fresh, system))
+            yield Cell(system.keys, "speedup_over_fresh", sequences.speedup(fresh, system))

@@ -11,17 +11,16 @@ its repository. Those of one retrieval were scored with its neighbours encoded a
 drawn vectors hold no more text and are left out.
 """
 
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ragauge.config.reads import Reads
 from ragauge.report.figures import Axis, Figure, Point, TableRow, lines
 from ragauge.report.items.piperag import _lines, _published
 from ragauge.results import sequences
-from ragauge.results.cells import Cell, Measure, Table, noted
+from ragauge.results.cells import Cell, Cells, Measure, Table, noted
 from ragauge.results.pipelines import Options
 from ragauge.results.runs import Runs
-from ragauge.results.systems import KINDS, System, grouped
+from ragauge.results.systems import KINDS, System, Systems, grouped
 
 SIZE = "database_chunks"
 DUPLICATES = "near_duplicates"
@@ -42,7 +41,8 @@ def draw(table: Table) -> Figure:
         return _lines.with_lists(_lines.with_interval(row), row)
 
     def without(point: Point) -> str:
-        return point.panel + line(point.row, point.row.keys["options"].without(DUPLICATES))
+        others = (option for option in point.row.keys["options"] if option[0] != DUPLICATES)
+        return point.panel + line(point.row, Options(others))
 
     plot = _lines.SystemLines(*axes, lambda row: line(row, row.keys["options"]), nothing=ONE_SIZE)
     points = plot.points(table)
@@ -51,22 +51,20 @@ def draw(table: Table) -> Figure:
     return plot.draw([point for point in points if without(point) in shown])
 
 
-def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
+def _group(group: Systems) -> Cells:
     """Yield the systems over each index that holds nothing but text; and those that ask none."""
     systems = [s for s in group if s.kind in ("no_retrieval", "random")]
     systems += [s for s in group if s.index and not s.index.filled]
     shared = sequences.shared_keys(systems)
     for system in systems:
-        facts = system.members[0].specification.index
+        facts = system.index_facts
         more = ((DUPLICATES, "keep"),) if _has_duplicates(system) else ()
-        keys = system.keys | {"options": Options((*system.options.changed, *more))}
-        yield from (
-            replace(cell, keys=keys) for cell in sequences.quality(runs, group, system, shared)
-        )
+        keys = system.keys | {"options": Options((*system.options, *more))}
+        yield from (replace(cell, keys=keys) for cell in sequences.quality(group, system, shared))
         twin = next((s for s in systems if _is_twin(s, system)), None) if more else None
         if twin is not None:
             gain = noted(
-                sequences.difference(runs, system.scored, twin.scored),
+                sequences.difference(system.scored, twin.scored),
                 f"kept minus dropped ({twin.index})",
             )
             yield Cell(keys, "near_duplicates_nats", gain)
@@ -79,13 +77,13 @@ def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
 
 
 def _has_duplicates(system: System) -> bool:
-    facts = system.members[0].specification.index
+    facts = system.index_facts
     return facts is not None and facts.settings.get(DUPLICATES) == "keep"
 
 
 def _is_twin(other: System, system: System) -> bool:
     """Return whether the other asks the same shards alike, without near-duplicates of the text."""
-    if other.members[0].specification.index is None or _has_duplicates(other):
+    if other.index_facts is None or _has_duplicates(other):
         return False
     first, second = (
         (s.database, s.kind, s.interval, s.nprobe, s.options, _shards(s)) for s in (other, system)
@@ -95,5 +93,4 @@ def _is_twin(other: System, system: System) -> bool:
 
 def _shards(system: System) -> int | None:
     """Return how many of the database's shards the index takes; None: all, or no index."""
-    facts = system.members[0].specification.index
-    return facts.settings.get("shards") if facts else None
+    return system.index_facts.settings.get("shards") if system.index_facts else None

@@ -7,16 +7,14 @@ Limits: Figure 6 has latency. The paper prints no numbers for its curves; the sh
 logs of its repository, at 512 tokens, where nprobe was varied.
 """
 
-from collections.abc import Iterator, Sequence
-
 from ragauge.config.reads import Reads
 from ragauge.report.figures import Axis, Figure, TableRow
 from ragauge.report.items.piperag import _lines, _published
 from ragauge.results import sequences
-from ragauge.results.cells import Cell, Measure, Table
+from ragauge.results.cells import Cell, Cells, Measure, Table
 from ragauge.results.pipelines import IndexName
 from ragauge.results.runs import Runs
-from ragauge.results.systems import System, grouped
+from ragauge.results.systems import Systems, grouped
 
 LISTS = "nprobe_lists"
 KINDS = ("retro", "retro_plus", "piperag")
@@ -45,7 +43,7 @@ def draw(table: Table) -> Figure:
     return _lines.SystemLines(*axes, line, columns=("measured", "published"))(table)
 
 
-def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
+def _group(group: Systems) -> Cells:
     """Yield what was scored, or is to be, over the indexes on which nprobe was varied; over all if
     on none.
     """
@@ -62,5 +60,5 @@ def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
     swept = [s for s in scored if s.index in varied]
     shared = sequences.shared_keys(swept)
     for system in swept:
-        yield from sequences.quality(runs, group, system, shared)
+        yield from sequences.quality(group, system, shared)
         yield Cell(system.keys, LISTS, Measure(float(system.fixed_nprobe or 0), n=1))

@@ -11,15 +11,14 @@ by an interval below zero, else a gain over no retrieval is not due to retrieval
 Limits: the paper prints no numbers for its points; Table 1 has three of them per data set.
 """
 
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ragauge.config.reads import Reads
 from ragauge.report.items.piperag import _lines, _published
 from ragauge.results import sequences
-from ragauge.results.cells import Cell, Table
+from ragauge.results.cells import Cell, Cells, Table
 from ragauge.results.runs import Runs
-from ragauge.results.systems import KINDS, System, grouped
+from ragauge.results.systems import KINDS, Systems, grouped
 
 DRAWN = ("no_retrieval", "retro", "piperag")
 
@@ -27,19 +26,19 @@ READS = Reads(pipelines=KINDS)
 
 
 def table(runs: Runs) -> Table:
-    return grouped(runs, _group, _published.table_1() + _published.printed())
+    return grouped(runs, _group, _published.table_1() + _published.claims())
 
 
 # Table 1's points shaded
 draw = replace(_lines.FRONTIERS, columns=("measured", "published"), kinds=DRAWN)
 
 
-def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
+def _group(group: Systems) -> Cells:
     shared = sequences.shared_keys(group)
     for system in group:
-        yield from sequences.quality(runs, group, system, shared)
+        yield from sequences.quality(group, system, shared)
         if system.kind != "random":
             yield Cell(system.keys, "latency_s", sequences.latency(system))
-        yield from sequences.control(runs, group, system)
-    yield from _published.best_speedups(runs, group, "retro", shared)
-    yield from _published.best_gains(runs, group, shared)
+        yield from sequences.control(group, system)
+    yield from _published.best_speedups(group, "retro", shared)
+    yield from _published.best_gains(group, shared)

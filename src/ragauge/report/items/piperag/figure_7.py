@@ -10,17 +10,16 @@ Limits: faster parts were not measured. The paper prints no numbers, and its per
 predicts from profiles.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from ragauge.config.reads import Reads
 from ragauge.report.figures import Figure
 from ragauge.report.items.piperag import _lines, _published
 from ragauge.results import sequences
-from ragauge.results.cells import Cell, CellSource, Measure, Table, noted
+from ragauge.results.cells import Cell, Cells, CellSource, Keys, Measure, Table, noted
+from ragauge.results.publications import statement
 from ragauge.results.runs import Runs
-from ragauge.results.systems import System, grouped
+from ragauge.results.systems import System, Systems, grouped
 
 TRACED = "latency_as_traced_s"
 FASTER = [(part, times) for part in ("generation", "retrieval") for times in (4, 16)]
@@ -43,7 +42,7 @@ def table(runs: Runs) -> Table:
         note="not run in an experiment: benchmarks/pipeline.py measures it; published for another model"
     )
     printed = [
-        Cell(keys, quantity, note, _published.statement(name))
+        Cell(keys, quantity, note, statement("piperag", name))
         for quantity, name in STATEMENTS.items()
     ]
     return grouped(runs, _group, printed)
@@ -61,13 +60,13 @@ def draw(table: Table) -> Figure:
     return plot.draw(sorted(points, key=lambda p: p.panel.partition("\n")[2]))
 
 
-def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
+def _group(group: Systems) -> Cells:
     systems = [
         s for s in group if s.kind in SHOWN and (s.timed is not None or s.requested("generate"))
     ]
     shared = sequences.shared_keys(systems)
     for system in systems:
-        yield from sequences.quality(runs, group, system, shared)
+        yield from sequences.quality(group, system, shared)
         ideal = sequences.ideal_overlap(system)
         measured = sequences.latency(system)
         over = Measure(reason=ideal.reason)
@@ -90,11 +89,9 @@ def _quantity(part: str, times: int) -> str:
     return f"latency_{part}_{times}x_s"
 
 
-def _fits(system: System) -> Iterator[Cell]:
+def _fits(system: System) -> Cells:
     """Yield the median errors of the fitted lines by which nprobe `hide` was chosen, as recorded."""
-    model: Mapping[str, Any] = (
-        (system.timed.meta.get("performance_model") or {}) if system.timed else {}
-    )
+    model: Keys = (system.timed.meta.get("performance_model") or {}) if system.timed else {}
     for part, quantity in FITS.items():
         if part in model:
             note = "median of |predicted - traced| over the calls it was fitted to"

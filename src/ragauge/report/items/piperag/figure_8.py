@@ -8,14 +8,12 @@ flexible intervals too.
 Limits: the paper prints no numbers for its points.
 """
 
-from collections.abc import Iterator, Sequence
-
 from ragauge.config.reads import Reads
 from ragauge.report.items.piperag import _lines, _published
 from ragauge.results import sequences
-from ragauge.results.cells import Cell, Table
+from ragauge.results.cells import Cell, Cells, Table
 from ragauge.results.runs import Runs
-from ragauge.results.systems import System, grouped
+from ragauge.results.systems import Systems, grouped
 
 SHOWN = ("no_retrieval", "retro_plus", "piperag")
 
@@ -29,10 +27,10 @@ def table(runs: Runs) -> Table:
 draw = _lines.FRONTIERS
 
 
-def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
+def _group(group: Systems) -> Cells:
     systems = [s for s in group if s.kind in SHOWN]
     shared = sequences.shared_keys(systems)
     for system in systems:
-        yield from sequences.quality(runs, group, system, shared)
+        yield from sequences.quality(group, system, shared)
         yield Cell(system.keys, "latency_s", sequences.latency(system))
-    yield from _published.best_speedups(runs, group, "retro_plus", shared)
+    yield from _published.best_speedups(group, "retro_plus", shared)

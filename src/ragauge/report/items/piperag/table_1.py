@@ -11,20 +11,20 @@ and machine and have no ratio.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from statistics import median
-from typing import Any
 
 from ragauge.config.reads import Reads
 from ragauge.report.figures import Axis, Dots, Figure, TableRow, style
 from ragauge.report.items.piperag import _lines, _published
 from ragauge.results import sequences
-from ragauge.results.cells import Cell, Measure, Table, noted
+from ragauge.results.cells import Cell, Cells, Line, Measure, Table, noted
 from ragauge.results.pipelines import SequenceKey
+from ragauge.results.publications import statement
 from ragauge.results.runs import Runs
-from ragauge.results.systems import System, in_columns, in_groups, plain
+from ragauge.results.systems import System, Systems, in_columns, in_groups, plain
 
 AXES = {"perplexity": Axis("perplexity"), "latency_s": Axis("latency of a sequence (s)")}
 PublishedKey = tuple[str, str, str]  # the paper's data set, the schedule, the quantity
@@ -47,7 +47,7 @@ def table(runs: Runs) -> Table:
     # the overhead of nprobe hide in the paper's text, in rows of their own: they are of another model
     for end in ("min", "max"):
         keys = _published.row(f"the paper's text, {end}imum", "piperag", nprobe="hide")
-        value = _published.statement(f"s3_latency_overhead_{end}")
+        value = statement("piperag", f"s3_latency_overhead_{end}")
         cells.append(Cell(keys, OVERHEAD, Measure(note=_published.OTHER), value))
     return in_columns(cells)
 
@@ -74,7 +74,7 @@ def draw(table: Table) -> Figure:
     return Dots(AXES, name=_row_name)(pd.concat(parts) if parts else table)
 
 
-def _row_name(line: Mapping[Any, Any]) -> str:
+def _row_name(line: Line) -> str:
     interval = (
         f", m = {line['interval']}" if line["method"] == "piperag" and line["interval"] else ""
     )
@@ -85,9 +85,7 @@ def _line(cell: Cell) -> PublishedKey:
     return _published.dataset(str(cell.keys["dataset"])), str(cell.keys["method"]), cell.quantity
 
 
-def _group(
-    values: Mapping[PublishedKey, float | None], runs: Runs, group: Sequence[System]
-) -> Iterator[Cell]:
+def _group(values: Mapping[PublishedKey, float | None], group: Systems) -> Cells:
     timed = {s.index for s in group if s.timed is not None or s.requested("generate")}
     compared = [s for s in plain(group) if s.index in timed or not timed]
     compared = [
@@ -96,22 +94,22 @@ def _group(
     shared = sequences.shared_keys(compared)
     notes = {s: "" for s in compared if s.kind == "no_retrieval"}
     for index in dict.fromkeys(s.index for s in compared if s.index):
-        notes |= _of_index(runs, [s for s in compared if s.index == index], shared)
+        notes |= _of_index([s for s in compared if s.index == index], shared)
     base = next((s for s in notes if s.kind == "no_retrieval"), None)
     for system, note in notes.items():
-        is_alike = sequences.is_scored_alike(runs, system)
-        for cell in _row(runs, base, system, shared):
+        is_alike = sequences.is_scored_alike(system)
+        for cell in _row(base, system, shared):
             measure = noted(cell.measure, note) if cell.quantity == "latency_s" else cell.measure
             yield replace(
                 cell, measure=measure, published=values.get(_line(cell)) if is_alike else None
             )
 
 
-def _of_index(runs: Runs, systems: Sequence[System], shared: set[SequenceKey]) -> dict[System, str]:
+def _of_index(systems: Systems, shared: set[SequenceKey]) -> dict[System, str]:
     """Return what the table compares of an index, each with a note on its choice; one retrieval has
     the largest nprobe.
     """
-    scores = {s: sequences.perplexity(runs, s, shared).value or math.inf for s in systems}
+    scores = {s: sequences.perplexity(s, shared).value or math.inf for s in systems}
     seconds = {s: sequences.latency(s).value or 0.0 for s in systems}
     # nprobe rising
     once, retros = ([s for s in systems if s.kind == kind] for kind in ("retrieve_once", "retro"))
@@ -127,15 +125,15 @@ def _of_index(runs: Runs, systems: Sequence[System], shared: set[SequenceKey]) -
     return dict.fromkeys(once[-1:], "") | compared | ({s3: ""} if s3 else {})
 
 
-def _row(runs: Runs, base: System | None, system: System, shared: set[SequenceKey]) -> list[Cell]:
+def _row(base: System | None, system: System, shared: set[SequenceKey]) -> Cells:
     measures = {
-        "perplexity": sequences.perplexity(runs, system, shared),
+        "perplexity": sequences.perplexity(system, shared),
         "latency_s": sequences.latency(system),
         "ideal_overlap_s": sequences.ideal_overlap(system),
         "waited_s": sequences.waited(system),
     }
     if base is not None and system is not base:
-        of_base = sequences.latency(base), sequences.perplexity(runs, base, shared)
+        of_base = sequences.latency(base), sequences.perplexity(base, shared)
         pairs = zip((measures["latency_s"], measures["perplexity"]), of_base, strict=True)
         measures |= {
             name: _difference(*pair)
@@ -149,7 +147,7 @@ def _row(runs: Runs, base: System | None, system: System, shared: set[SequenceKe
         cells.append(Cell(system.keys, "nprobe_chosen", nprobe))
     if system.kind != "no_retrieval":
         ratio = (
-            sequences.speedup(runs, system, base)
+            sequences.speedup(system, base)
             if base is not None
             else Measure(reason="not run: no_retrieval")
         )

@@ -10,16 +10,16 @@ texts that have its names, such as c4_t5 for C4.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from ragauge.config.reads import Reads
+from ragauge.io.jsonl import JsonObject
 from ragauge.report.figures import Axis, Figure, Lines, TableRow
 from ragauge.report.items.piperag import _published
-from ragauge.results.cells import Cell, Measure, Table, frame, mean, noted
+from ragauge.results.cells import Cell, Cells, Measure, Table, frame, mean, noted
 from ragauge.results.publications import read_csv
-from ragauge.results.runs import Runs
+from ragauge.results.runs import Runs, encoder_name
 from ragauge.results.staleness import StalenessEntry, comparisons
 from ragauge.results.stats import SHARE, Limits
 
@@ -78,44 +78,39 @@ def draw(table: Table) -> Figure:
 
 def _measured(
     runs: Runs, comparison: StalenessEntry, printed: Mapping[tuple[str, int], float]
-) -> Iterator[Cell]:
+) -> Cells:
     report = comparison.report
-    dataset = _published.dataset(comparison.text)
-    common: dict[str, Any] = {
+    encoder = encoder_name(comparison.encoder)
+    keys: JsonObject = {
+        "model": encoder,
         "dataset": comparison.text,
         "index": comparison.index,
         "variant": comparison.name,
     }
-    encoder = comparison.encoder.rpartition("/")[2].rpartition(":")[2]
+    of_text = {
+        stale: value
+        for (text, stale), value in printed.items()
+        if encoder == ENCODER and text == _published.dataset(comparison.text)
+    }
     if report is None:
         missing = Measure(reason="not run: no such file yet")
-        pairs = [(stale, value) for (text, stale), value in printed.items() if text == dataset]
-        for stale, value in pairs if encoder == ENCODER else [("", None)]:
-            yield Cell(
-                {"model": comparison.encoder, "stale_tokens": stale, **common},
-                COSINE,
-                missing,
-                value,
-            )
+        keys["model"] = comparison.encoder
+        for stale, value in of_text.items() if encoder == ENCODER else [("", None)]:
+            yield Cell(keys | {"stale_tokens": stale}, COSINE, missing, value)
         return
     for number, stale in enumerate(report.stale_tokens):
-        keys = {"model": encoder, "stale_tokens": stale, "nprobe": report.nprobe, **common}
-        published = printed.get((dataset, stale)) if encoder == ENCODER else None
+        row = keys | {"stale_tokens": stale, "nprobe": report.nprobe}
         cosine = _mean(runs, [query.cosine[number] for query in report.queries], None)
-        yield Cell(
-            keys, COSINE, cosine if published is None else noted(cosine, RELEASED), published
-        )
+        cosine = noted(cosine, RELEASED) if stale in of_text else cosine
+        yield Cell(row, COSINE, cosine, of_text.get(stale))
         # of the fresh, of the stale
         chunks = [(query.chunks[0], query.chunks[1 + number]) for query in report.queries]
         alike = [None if min(pair) < 0 else float(pair[0] == pair[1]) for pair in chunks]
-        yield Cell(keys, SAME, _mean(runs, alike, SHARE))
+        yield Cell(row, SAME, _mean(runs, alike, SHARE))
 
 
 def _mean(runs: Runs, values: list[float | None], limits: Limits | None) -> Measure:
     finite = [v for v in values if v is not None and math.isfinite(v)]
-    note = (
-        f"{len(values) - len(finite)} of {len(values)} queries found nothing"
-        if len(finite) < len(values)
-        else ""
-    )
+    nothing = len(values) - len(finite)
+    note = f"{nothing} of {len(values)} queries found nothing" if nothing else ""
     return mean(finite, runs.seed, note, nothing="no query", limits=limits)

@@ -5,7 +5,7 @@ they do.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from ragauge.results import timing
 from ragauge.results.cells import CellSource, Measure, join
 from ragauge.results.measures import FLOOR, scored
 from ragauge.results.provenance import machine, provenance_of
-from ragauge.results.runs import Runs, Variant
+from ragauge.results.runs import Group, Variant
 from ragauge.results.runs import defaults as default_options
 from ragauge.results.states import seconds as seconds_in
 from ragauge.results.times import STATE_WORDS, LatencyTimes, State
@@ -57,11 +57,11 @@ def belongs(variant: Variant, *more: str) -> bool:
     return variant.method in (*METHODS, *more) or variant.is_superposition(*PLACED)
 
 
-def floor(runs: Runs, base: Variant | None) -> str:
+def floor(base: Variant | None) -> str:
     """Why differences to the plain prompt tell nothing, where its reader is at the floor; else
     nothing.
     """
-    scores = list(scored(runs, base).values()) if base else []
+    scores = list(scored(base).values()) if base else []
     low = bool(scores) and sum(scores) / len(scores) < FLOOR
     return f"{AT_FLOOR}: the plain prompt scores below {FLOOR:g}" if low else ""
 
@@ -76,11 +76,8 @@ class VariantSeconds:
     stack: str = ""  # whose seconds a served model's are
 
     @classmethod
-    def find(
-        cls, runs: Runs, dataset: str, model: str, variants: Iterable[Variant]
-    ) -> VariantSeconds:
-        timed = timing.find(runs, dataset, model)
-        variants = list(variants)
+    def find(cls, group: Group, variants: Sequence[Variant]) -> VariantSeconds:
+        timed = group.timed
         clocked = {v.name for v in variants if v.values("first_token_s")}
         if timed is None or timed.refused or not clocked <= {*timed.variants}:
             return cls(None, next((f"; {v.engine}" for v in variants if v.stack), ""))
@@ -112,7 +109,7 @@ class VariantSeconds:
         waits = map(_decode_s, variant.traces.values())
         return [wait for wait in waits if wait is not None and math.isfinite(wait)]
 
-    def sooner(self, runs: Runs, base: Variant, variant: Variant, state: State) -> Measure:
+    def sooner(self, base: Variant, variant: Variant, state: State) -> Measure:
         """How many times sooner than the plain prompt's the first token is known, both in a state:
         the ratio of medians.
         """
@@ -128,7 +125,7 @@ class VariantSeconds:
         apart = f"on two machines: {' and '.join(places)}" if len({*places}) > 1 else ""
         note = join(self.note(state), apart)
         return replace(
-            timing.ratio(slow, fast, runs.seed, n=len(fast), note=note), source=self.source
+            timing.ratio(slow, fast, base.runs.seed, n=len(fast), note=note), source=self.source
         )
 
 

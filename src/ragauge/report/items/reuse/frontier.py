@@ -29,9 +29,9 @@ from ragauge.report.items.reuse._family import (
     floor,
     knob,
 )
-from ragauge.results.cells import Cell, CellSource, Table, frame, noted
-from ragauge.results.measures import REFERENCES, metric_name, naive, quality
-from ragauge.results.runs import Runs
+from ragauge.results.cells import Cell, Cells, CellSource, Table, frame, noted
+from ragauge.results.measures import REFERENCES, metric_name, quality
+from ragauge.results.runs import Group, Runs
 from ragauge.results.times import STATE_WORDS, State
 
 KEYS = (
@@ -66,17 +66,17 @@ def draw(table: Table) -> Figure:
     return lines.draw(panels, columns=2, height_in=2.9, nothing=nothing)
 
 
-def _group(runs: Runs, dataset: str, model: str, state: State) -> list[Cell]:
-    candidates = [v for v in runs.of(dataset, model) if belongs(v, *REFERENCES, *RANKERS)]
+def _group(group: Group, state: State) -> Cells:
+    candidates = [v for v in group.variants if belongs(v, *REFERENCES, *RANKERS)]
     variants = [v for v in candidates if v.has_responses]
     values: dict[str, set[str]] = defaultdict(set)
     for variant in variants:
         values[curve(variant)].add(str(knob(variant)))
     if max(map(len, values.values()), default=0) < 2:
         return []
-    weak = floor(runs, naive(runs, dataset, model))
-    prices = latencies(runs, dataset, model, variants, FIRST, state)
-    chances = on_frontier(runs, variants, prices)
+    weak = floor(group.naive)
+    prices = latencies(group, variants, FIRST, state)
+    chances = on_frontier(group, variants, prices)
     cells = []
     for variant, price in zip(variants, prices, strict=True):
         value = knob(variant)
@@ -85,10 +85,10 @@ def _group(runs: Runs, dataset: str, model: str, state: State) -> list[Cell]:
             "curve": curve(variant),
             "knob": KNOBS.get(variant.method, ""),
             "value": "" if value is None else value,
-            "metric": metric_name(runs, dataset),
+            "metric": metric_name(group),
         }
         cells += [
-            Cell(keys, "quality", noted(quality(runs, variant), weak)),
+            Cell(keys, "quality", noted(quality(variant), weak)),
             Cell(keys, FIRST, price),
         ]
         cells += (

@@ -14,6 +14,7 @@ Where the plain prompt is hardly ever right, differences mean nothing, and note 
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from ragauge.config.reads import Reads
 from ragauge.report.figures import Axis, Figure, Lines, Panel, lines
@@ -25,9 +26,9 @@ from ragauge.report.items.reuse._family import (
     belongs,
     floor,
 )
-from ragauge.results.cells import Cell, Table, frame, noted
-from ragauge.results.measures import REFERENCES, difference, naive, quality
-from ragauge.results.runs import Runs, Variant
+from ragauge.results.cells import Cell, Cells, Table, frame, noted
+from ragauge.results.measures import REFERENCES, difference, quality
+from ragauge.results.runs import Group, Runs, Variant
 from ragauge.results.times import STATE_WORDS
 
 KEYS = (
@@ -51,13 +52,11 @@ READS = Reads(answers=answers(*REFERENCES, *RANKERS), latency="any")
 
 
 def table(runs: Runs) -> Table:
-    families: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for label, model in runs.groups():
-        families[model, runs.registered(label)].append(label)
-    return frame(
-        KEYS,
-        [cell for family, labels in families.items() for cell in _family(runs, *family, labels)],
-    )
+    families: dict[tuple[str, str], list[Group]] = defaultdict(list)
+    for group in runs.groups():
+        families[group.model, runs.registered(group.dataset)].append(group)
+    cells = (_family(name, groups) for (_, name), groups in families.items())
+    return frame(KEYS, chain.from_iterable(cells))
 
 
 def draw(table: Table) -> Figure:
@@ -103,27 +102,27 @@ def _panels(title: str, part: Table) -> Iterator[Panel]:
             title = ""
 
 
-def _family(runs: Runs, model: str, name: str, labels: Sequence[str]) -> Iterator[Cell]:
+def _family(name: str, groups: Sequence[Group]) -> Cells:
     """The cells of a registered data set under the labels that ask the same questions, of one or
     several sizes.
     """
-    bases = {label: base for label in labels if (base := naive(runs, label, model))}
-    most = max((set(base.records) for base in bases.values()), key=len, default=set())
-    for label, base in bases.items():
+    bases = [base for group in groups if (base := group.naive)]
+    most = max((set(base.records) for base in bases), key=len, default=set())
+    for base in bases:
         size = _size(base)
         if not size or not most & set(base.records):
             continue
         keys = {"questions": name, **size}
-        weak = floor(runs, base)
-        shown = [v for v in runs.of(label, model) if belongs(v, *REFERENCES, *RANKERS)]
-        clock = VariantSeconds.find(runs, label, model, shown)
+        weak = floor(base)
+        shown = [v for v in base.group.variants if belongs(v, *REFERENCES, *RANKERS)]
+        clock = VariantSeconds.find(base.group, shown)
         state = clock.states[0]
         for variant in shown:
             own = variant.keys | keys | {"state": state}
-            yield Cell(own, "quality", noted(quality(runs, variant), weak))
+            yield Cell(own, "quality", noted(quality(variant), weak))
             if variant is not base:
-                yield Cell(own, "difference", noted(difference(runs, variant, base), weak))
-                yield Cell(own, "first_token_speedup", clock.sooner(runs, base, variant, state))
+                yield Cell(own, "difference", noted(difference(variant, base), weak))
+                yield Cell(own, "first_token_speedup", clock.sooner(base, variant, state))
 
 
 def _size(variant: Variant) -> dict[str, float]:

@@ -4,10 +4,10 @@ What this shows: for each method on the same requests (`ragauge stream`: documen
 corpus by Zipf's law, a store of a given size that drops the least recently used; or the cache of a
 server), the hit rate as the share of the documents' tokens found (of the prompt's, on a server);
 the median and 95th percentile of the time to first token, with intervals of a block bootstrap;
-questions answered a second; and how often the documents of a request must recur until their
-preparation has paid against the plain prompt. Reading from disk is timed with a cold cache. The
-curve is the mean first token of a request over the number of recurrences, with nothing stored at
-first and everything afterwards.
+questions answered a second; the bytes in the store after the last request; and how often the
+documents of a request must recur until their preparation has paid against the plain prompt. Reading
+from disk is timed with a cold cache. The curve is the mean first token of a request over the number
+of recurrences, with nothing stored at first and everything afterwards.
 
 Limits: no quality, since documents are drawn and not retrieved, and no price of the store. A method
 whose documents depend on each other, by position or context, finds them again only together.
@@ -22,7 +22,7 @@ from ragauge.config.reads import Reads
 from ragauge.report.figures import Axis, Figure, Panel, Point, lines, style
 from ragauge.report.figures.lines import Fill
 from ragauge.results import timing
-from ragauge.results.cells import Cell, CellSource, Measure, Table, frame, join, mean
+from ragauge.results.cells import Cell, Cells, CellSource, Measure, Table, frame, join, mean
 from ragauge.results.provenance import place
 from ragauge.results.reuse import Seconds, break_even_questions
 from ragauge.results.runs import Runs
@@ -51,7 +51,7 @@ def draw(table: Table) -> Figure:
     return lines.draw(panels, columns=2, height_in=2.5, nothing=nothing)
 
 
-def _file(runs: Runs, times: StreamTimes) -> Iterator[Cell]:
+def _file(runs: Runs, times: StreamTimes) -> Cells:
     protocol = times.protocol
     more = {
         "store": SERVER if protocol.is_served else protocol.store,
@@ -90,14 +90,16 @@ def _stream(
     shares = pooled(*zip(*((r.found, r.found_of) for r in known), strict=True)) if known else []
     nothing = "nothing is stored, or the server does not say"
     yield "hit_rate", mean(shares, runs.seed, nothing=nothing, limits=SHARE)
+    if shares and stream.stored_bytes:
+        yield "stored_bytes", measured(stream.stored_bytes)
     if shares and stream.missed_s and stream.found_s:
         note = f"of {style.counted(stream.probes, 'probe')}"
         probed = Measure(n=stream.probes, note=note, source=CellSource.LATENCY)
         yield "missed_s", replace(probed, value=stream.missed_s)
         yield "found_s", replace(probed, value=stream.found_s)
         reuses = _break_even(stream.missed_s, stream.found_s, naive_s)
-        is_number = reuses.value is not None
-        yield "break_even_reuses", replace(probed, value=reuses.value) if is_number else reuses
+        counted = replace(probed, value=reuses.value)
+        yield "break_even_reuses", reuses if reuses.reason else counted
 
 
 def _break_even(missed_s: float, found_s: float, naive_s: float | None) -> Measure:
@@ -128,14 +130,14 @@ def _panels(title: str, part: Table) -> list[Panel]:
     waits = list[Point]()
     means = list[Point]()
     for row in lines.rows(part):
-        name = str(row.keys["variant"])
-        point = Point(title, name.replace("_", " "), 0.0, 0.0, look=str(row.keys["method"]))
+        name = lines.variant(row).replace("_", " ")
+        point = Point(title, name, 0.0, 0.0, look=str(row.keys["method"]))
         share = row.number("hit_rate")
-        for quantity, fill in WAITS.items():
-            wait_s = row.number(quantity)
-            interval = row.interval(quantity)
-            x = share if math.isfinite(share) else 0.0
-            waits.append(replace(point, x=x, y=wait_s, y_interval=interval, fill=fill, row=row))
+        at = replace(point, x=share if math.isfinite(share) else 0.0, row=row)
+        waits += [
+            replace(at, y=row.number(name), y_interval=row.interval(name), fill=fill)
+            for name, fill in WAITS.items()
+        ]
         is_naive = row.keys["method"] == "naive"
         missed_s, found_s = (
             row.number("first_token_p50_s" if is_naive else end) for end in ("missed_s", "found_s")

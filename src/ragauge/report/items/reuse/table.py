@@ -16,6 +16,7 @@ Seconds are the latency protocol's where it timed, on the data set, all these va
 seconds of the answering run, else that run's; answers given side by side have none.
 """
 
+from functools import partial
 from itertools import product
 
 from ragauge.config.reads import Reads
@@ -24,6 +25,7 @@ from ragauge.report.items.reuse._family import OWN, VariantSeconds, answers, bel
 from ragauge.results import timing
 from ragauge.results.cells import (
     Cell,
+    Cells,
     CellSource,
     Measures,
     Table,
@@ -33,9 +35,9 @@ from ragauge.results.cells import (
     noted,
     row_cells,
 )
-from ragauge.results.measures import difference, naive, quality
+from ragauge.results.measures import difference, quality
 from ragauge.results.publications import published
-from ragauge.results.runs import Runs, Variant
+from ragauge.results.runs import Group, Runs, Variant
 from ragauge.results.states import preparation
 from ragauge.results.times import State
 
@@ -64,43 +66,44 @@ def draw(table: Table) -> Figure:
     return DOTS(table[(table["state"] == first) | (table["quantity"] == SPEEDUP)])
 
 
-def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
-    base = naive(runs, dataset, model)
-    shown = [v for v in runs.of(dataset, model) if belongs(v)]
-    clock = VariantSeconds.find(runs, dataset, model, shown)
+def _group(group: Group) -> Cells:
+    base = group.naive
+    shown = [v for v in group.variants if belongs(v)]
+    clock = VariantSeconds.find(group, shown)
     cells = list[Cell]()
     for state, variant in product(clock.states, shown):
         keys = variant.keys | {"state": state}
-        cells += row_cells(keys, _measures(runs, variant, base, clock, state))
+        cells += row_cells(keys, _measures(variant, base, clock, state))
     return cells
 
 
 def _measures(
-    runs: Runs, variant: Variant, base: Variant | None, clock: VariantSeconds, state: State
+    variant: Variant, base: Variant | None, clock: VariantSeconds, state: State
 ) -> Measures:
-    weak = floor(runs, base)
-    nothing = "not timed in this state" if clock.timed else UNRECORDED
+    weak = floor(base)
+    seconds = partial(
+        timing.quartiles,
+        note=clock.note(state),
+        source=clock.source,
+        nothing="not timed in this state" if clock.timed else UNRECORDED,
+    )
     measures = {
-        "quality": noted(quality(runs, variant), weak),
-        "first_token_s": timing.quartiles(
-            clock.first_tokens(variant, state), clock.note(state), clock.source, nothing=nothing
-        ),
-        "token_s": timing.quartiles(
-            clock.tokens(variant, state), clock.note(state), clock.source, nothing=nothing
-        ),
+        "quality": noted(quality(variant), weak),
+        "first_token_s": seconds(clock.first_tokens(variant, state)),
+        "token_s": seconds(clock.tokens(variant, state)),
         **preparation(variant, clock.timed, state),
         "cache_bytes": timing.quartiles(
             variant.values("cache_bytes"), OWN, CellSource.RECORDS, nothing=UNRECORDED
         ),
     }
     measures["read_again"] = mean(
-        list(read_again(variant).values()), runs.seed, nothing="no traces"
+        list(read_again(variant).values()), variant.runs.seed, nothing="no traces"
     )
     if base is None or base is variant:
         return measures
-    compared = noted(difference(runs, variant, base), weak)
+    compared = noted(difference(variant, base), weak)
     return measures | {
-        SPEEDUP: clock.sooner(runs, base, variant, state),
+        SPEEDUP: clock.sooner(base, variant, state),
         "difference": compared,
     }
 

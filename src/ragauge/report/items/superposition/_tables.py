@@ -2,7 +2,7 @@
 paper's numbers.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -10,7 +10,9 @@ from typing import Any
 from ragauge.report.figures import Axis, Dots
 from ragauge.results.cells import (
     Cell,
+    Cells,
     Keys,
+    Line,
     Measure,
     Measures,
     Table,
@@ -19,61 +21,46 @@ from ragauge.results.cells import (
     noted,
     row_cells,
 )
-from ragauge.results.measures import difference, find, quality
-from ragauge.results.publications import paper_model, predicted, published
-from ragauge.results.runs import Runs, Variant, defaults
+from ragauge.results.measures import difference, quality
+from ragauge.results.publications import NAMES, paper_model, predicted, published
+from ragauge.results.runs import Group, Runs, Variant, defaults
 from ragauge.results.shortcuts import split
 
-# columns of a published table that have another name here
-NAMES = {"cuda_speedup": "measured_speedup_cuda"}
 KEPT = "kept_gold_recall"  # whether the gold document is kept
 
 
-def cells(runs: Runs, variant: Variant, measures: Measures, **keys: Any) -> list[Cell]:
+def cells(variant: Variant, measures: Measures, **keys: Any) -> Cells:
     """The cells of a variant's row, `keys` added to or replacing the variant's own."""
-    return row_cells(variant.keys | keys, measures, paper_model(variant, runs))
+    return row_cells(variant.keys | keys, measures, paper_model(variant))
 
 
 def not_run(
-    runs: Runs,
-    dataset: str,
-    model: str,
-    row: str,
-    quantities: Iterable[str],
-    paper_name: str | None = None,
-) -> list[Cell]:
-    missing = [
-        v
-        for v in runs.variants
-        if (v.dataset, v.model, v.row) == (dataset, model, row) and v.missing
-    ]
-    why = (
-        f"{missing[0].missing} for variant {missing[0].name}"
-        if missing
-        else "not in this experiment"
-    )
-    keys = {"model": model, "dataset": dataset, "method": row}
-    reason = Measure(reason=f"not run: {why}")
-    return [Cell(keys, quantity, reason, paper_model=paper_name) for quantity in quantities]
+    group: Group, row: str, quantities: Iterable[str], paper_name: str | None = None
+) -> Cells:
+    missing = (v for v in group.runs.variants if v.missing and v.group == group and v.row == row)
+    known = (f"{variant.missing} for variant {variant.name}" for variant in missing)
+    reason = Measure(reason=f"not run: {next(known, 'not in this experiment')}")
+    keys = group.keys | {"method": row}
+    return row_cells(keys, dict.fromkeys(quantities, reason), paper_name)
 
 
 def with_published(
     runs: Runs,
     measured: Sequence[Cell],
     item: str,
+    keys: Sequence[str],
     on: Sequence[str],
     columns: Iterable[str],
     dataset: str = "nq_open",
-) -> list[Cell]:
-    """The measured cells, the published ones of an item's CSV, and what was predicted of those that
-    were not measured. `on` are the keys that, with the model, identify a row of the published
-    table, `columns` those that hold numbers.
+) -> Table:
+    """A table of the measured cells, the published ones of an item's CSV, and what was predicted of
+    those that were not measured. `on` are the keys that, with the model, identify a row of the
+    published table, `columns` those that hold numbers.
     """
-    keys = ("model", *on)
-    printed = published(
-        item, keys, {column: NAMES.get(column, column) for column in columns}, dataset
-    )
-    return merge(measured, printed, on, predicted(runs, item, keys, dataset))
+    of_row = ("model", *on)
+    quantities = {column: NAMES.get(column, column) for column in columns}
+    printed = published(item, of_row, quantities, dataset)
+    return frame(keys, merge(measured, printed, on, predicted(runs, item, of_row, dataset)))
 
 
 @dataclass(frozen=True)
@@ -87,7 +74,7 @@ class Ablation:
     free: Sequence[str] = ()  # options that may have any value, which the table's notes state
 
     def table(self, runs: Runs) -> Table:
-        groups = [list(self._group(runs, *group)) for group in runs.groups("single_hop")]
+        groups = [list(self._group(group)) for group in runs.groups("single_hop")]
         compared = [
             cells
             for cells in groups
@@ -118,15 +105,15 @@ class Ablation:
             "accuracy_difference": Axis("paired difference", is_difference=True),
         }
 
-        def name(line: Mapping[Any, Any]) -> str:
+        def name(line: Line) -> str:
             stated = [n for n in line["note"].split("; ") if n.partition(" ")[0] in self.free]
             k = [f"k={line['top_k']}"] if line["top_k"] else []
             return ", ".join([str(line[self.option]).replace("_", " "), *k, *stated])
 
         return Dots(axes, look=lambda line: str(line[self.option]), name=name)
 
-    def _group(self, runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
-        swept = find(runs, dataset, model, "superposition")
+    def _group(self, group: Group) -> Cells:
+        swept = group.find("superposition")
         by_setting = {
             s: [v for v in swept if v.is_superposition(*self.free, **{self.option: s})]
             for s in self.settings
@@ -143,29 +130,23 @@ class Ablation:
                     v for v in variants if not v.prunes or v.param("top_k") == top_k
                 ]
                 chosen += [(setting, variant) for variant in usable or [None]]
-            yield from self._cells(
-                runs, chosen, {"dataset": dataset, "model": model, "top_k": top_k}
-            )
+            yield from self._cells(chosen, group.keys | {"top_k": top_k})
 
-    def _cells(
-        self, runs: Runs, chosen: Sequence[tuple[str, Variant | None]], keys: Keys
-    ) -> Iterator[Cell]:
+    def _cells(self, chosen: Sequence[tuple[str, Variant | None]], keys: Keys) -> Cells:
         paper_name = (
-            next((paper_model(v, runs) for _, v in chosen if v), None)
-            if keys["top_k"] == 1
-            else None
+            next((paper_model(v) for _, v in chosen if v), None) if keys["top_k"] == 1 else None
         )
         for setting, variant in chosen:
-            name = variant.name if variant else ""
-            missing = f"not run: no variant with {self.option}={setting}"
-            measure = quality(runs, variant) if variant else Measure(reason=missing)
-            if variant:
-                measure = noted(measure, *self._stated(variant))
-            row = {**keys, self.option: setting, "variant": name}
+            row = {**keys, self.option: setting}
+            if variant is None:
+                missing = Measure(reason=f"not run: no variant with {self.option}={setting}")
+                yield Cell(row, "accuracy", missing, paper_model=paper_name)
+                continue
+            row["variant"] = variant.name
+            measure = noted(quality(variant), *self._stated(variant))
             yield Cell(row, "accuracy", measure, paper_model=paper_name)
-            if variant:
-                yield Cell(row, "gold_kept", quality(runs, variant, KEPT))
-                yield from row_cells(row, split(runs, variant))
+            yield Cell(row, "gold_kept", quality(variant, KEPT))
+            yield from row_cells(row, split(variant))
         best = chosen[-1][1]
         for setting, variant in chosen:
             if best and variant and variant is not best:
@@ -173,11 +154,9 @@ class Ablation:
                     self.option: f"{self.settings[-1]} − {setting}",
                     "variant": f"{best.name} − {variant.name}",
                 }
-                measure = noted(difference(runs, best, variant), *self._stated(variant))
+                measure = noted(difference(best, variant), *self._stated(variant))
                 yield Cell({**keys, **row}, "accuracy_difference", measure, paper_model=paper_name)
-                yield Cell(
-                    {**keys, **row}, "gold_kept_difference", difference(runs, best, variant, KEPT)
-                )
+                yield Cell({**keys, **row}, "gold_kept_difference", difference(best, variant, KEPT))
 
     def _stated(self, variant: Variant) -> list[str]:
         """The values of the free options that are not at their defaults."""

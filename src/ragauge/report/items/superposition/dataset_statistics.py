@@ -8,14 +8,11 @@ Limits: a subset's statistics are those of the subset. The paper does not name i
 its MuSiQue gap (149.6) is not the difference of its two lengths (101.6); both are as printed.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 from ragauge.config.reads import Reads, every
 from ragauge.report.figures import Axis, Dots, Figure, style
-from ragauge.results.cells import Cell, Measure, Table, frame, mean, row_cells
-from ragauge.results.publications import read_csv
-from ragauge.results.runs import Runs
+from ragauge.results.cells import Cells, Keys, Line, Table, frame, mean, row_cells
+from ragauge.results.publications import Printed, printed
+from ragauge.results.runs import Group, Runs
 
 KEYS = ("model", "dataset")
 QUANTITIES = (
@@ -30,18 +27,18 @@ READS = Reads(answers=(every(),), datasets="short")
 
 def table(runs: Runs) -> Table:
     measured = runs.by_group(_group, READS.datasets)
-    note = Measure(note="published; the paper does not name the tokenizer")
-    printed = [
-        Cell({"model": PAPER, "dataset": row["dataset"]}, q, note, float(row[q]))
-        for row in read_csv("superposition_dataset_statistics")
-        for q in QUANTITIES
-    ]
-    return frame(KEYS, measured + printed)
+    item = "superposition_dataset_statistics"
+    note = "published; the paper does not name the tokenizer"
+    return frame(KEYS, measured + printed(item, _keys_of, QUANTITIES, note))
+
+
+def _keys_of(line: Printed) -> Keys:
+    return {"model": PAPER, "dataset": line["dataset"]}
 
 
 def draw(table: Table) -> Figure:
 
-    def name(line: Mapping[Any, Any]) -> str:
+    def name(line: Line) -> str:
         return style.method_label(line["statistic"]) + (
             f" · {line['dataset']}" if line["model"] == PAPER else ""
         )
@@ -50,10 +47,10 @@ def draw(table: Table) -> Figure:
     return dots(table.assign(statistic=table["quantity"], quantity="tokens"))
 
 
-def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
+def _group(group: Group) -> Cells:
     # by question, from a record that was given all of its documents
     lengths: dict[str, list[int]] = {}
-    for variant in runs.of(dataset, model):
+    for variant in group.variants:
         for key, record in variant.records.items():
             lengths[key] = max(lengths.get(key, []), record.tokens.get("documents") or [], key=len)
     known = [question for question in lengths.values() if question]
@@ -61,6 +58,5 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     longest = [float(max(question)) for question in known]
     gaps = [most - each for most, each in zip(longest, means, strict=True)]
     nothing = "no record holds document lengths"
-    measures = [mean(values, runs.seed, nothing=nothing) for values in (means, longest, gaps)]
-    keys = {"model": model, "dataset": dataset}
-    return row_cells(keys, dict(zip(QUANTITIES, measures, strict=True)))
+    measures = [mean(values, group.runs.seed, nothing=nothing) for values in (means, longest, gaps)]
+    return row_cells(group.keys, dict(zip(QUANTITIES, measures, strict=True)))

@@ -11,10 +11,10 @@ of time.
 from ragauge.config.reads import ANY, Reads, defaults, every
 from ragauge.report.figures import Axis, Lines
 from ragauge.report.items.superposition import _tables
-from ragauge.results.cells import Table, frame, merge
-from ragauge.results.measures import find, standard
+from ragauge.results.cells import Cells, Table, frame, merge
+from ragauge.results.measures import standard
 from ragauge.results.publications import published
-from ragauge.results.runs import Runs
+from ragauge.results.runs import Group, Runs
 
 KEYS = ("model", "dataset", "method", "variant", "top_k")
 METHODS = ("naive", "bm25", "tfidf", "dense", "attention_sort", "prompt_cache", "superposition")
@@ -25,19 +25,7 @@ READS = Reads(ANSWERS, datasets="single_hop")
 
 
 def table(runs: Runs) -> Table:
-    variants = [
-        v for group in runs.groups(READS.datasets) for m in METHODS for v in find(runs, *group, m)
-    ]
-    measures = {
-        v: standard(runs, v)
-        for v in variants
-        if v.method != "superposition" or v.is_superposition()
-    }
-    measured = [
-        c
-        for v, m in measures.items()
-        for c in _tables.cells(runs, v, {q: m[q] for q in QUANTITIES})
-    ]
+    measured = runs.by_group(_group, READS.datasets)
     # Table 5, and of Table 1 what Table 5 does not have: the methods without top_k, and OpenELM
     columns = {q: q for q in QUANTITIES}
     swept = published("superposition_table_5", ("model", "method", "top_k"), columns, "nq_open")
@@ -50,3 +38,10 @@ def table(runs: Runs) -> Table:
 SPEEDUP = Axis("theoretical speedup over naive", "log")
 ACCURACY = Axis("accuracy", from_zero=True)
 draw = Lines("theoretical_speedup", SPEEDUP, "accuracy", ACCURACY, share=True)
+
+
+def _group(group: Group) -> Cells:
+    for variant in group.find(*METHODS):
+        if variant.method != "superposition" or variant.is_superposition():
+            measures = standard(variant)
+            yield from _tables.cells(variant, {name: measures[name] for name in QUANTITIES})

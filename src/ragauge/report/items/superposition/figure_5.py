@@ -15,10 +15,10 @@ from dataclasses import replace
 from ragauge.config.reads import Reads, every
 from ragauge.report.figures import Axis, Lines, lines
 from ragauge.report.figures.style import Figure
-from ragauge.results.cells import Cell, Table, frame, noted, row_cells
-from ragauge.results.measures import find, naive, quality, standard
+from ragauge.results.cells import Cell, Cells, Table, frame, noted, row_cells
+from ragauge.results.measures import quality, standard
 from ragauge.results.publications import predicted
-from ragauge.results.runs import Runs, Variant, defaults
+from ragauge.results.runs import Group, Runs, Variant, defaults
 
 KEYS = ("model", "dataset", "series", "variant", "factor")
 
@@ -63,23 +63,23 @@ def draw(table: Table) -> Figure:
     return lines.draw(panels)
 
 
-def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
+def _group(group: Group) -> Cells:
     """Every series in which a factor was set, with the naive run at its left end."""
     series: dict[str, list[Variant]] = {}
-    for variant in find(runs, dataset, model, "superposition"):
+    for variant in group.find("superposition"):
         series.setdefault(_series(variant), []).append(variant)
-    cells = []
-    base = naive(runs, dataset, model)
+    cells: list[Cell] = []
+    base = group.naive
     for name, variants in series.items():
         by_factor = (
             {_paths(v): v for v in variants} if any(v.param("factor") for v in variants) else {}
         )
         if base is not None and by_factor and 1 not in by_factor:
-            cells += _cells(runs, name, base, 1, "g = 1 is naive RAG")
+            cells += _cells(name, base, 1, "g = 1 is naive RAG")
         cells += [
             cell
             for factor, variant in sorted(by_factor.items())
-            for cell in _cells(runs, name, variant, factor)
+            for cell in _cells(name, variant, factor)
         ]
     return cells
 
@@ -99,10 +99,10 @@ def _paths(variant: Variant) -> float:
     return min(variant.param("factor") or mean, mean)
 
 
-def _cells(runs: Runs, name: str, variant: Variant, factor: float, note: str = "") -> list[Cell]:
+def _cells(name: str, variant: Variant, factor: float, note: str = "") -> Cells:
     keys = variant.keys | {"series": name, "factor": f"{factor:g}"}
     measures = {
-        "accuracy": noted(quality(runs, variant), note),
-        "theoretical_speedup": standard(runs, variant)["theoretical_speedup"],
+        "accuracy": noted(quality(variant), note),
+        "theoretical_speedup": standard(variant)["theoretical_speedup"],
     }
     return row_cells(keys, measures)

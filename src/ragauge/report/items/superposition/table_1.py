@@ -14,22 +14,16 @@ Cycles count prompt processing alone, not the generated tokens.
 from ragauge.config.reads import SMALLEST, Reads, defaults, others
 from ragauge.report.figures import Axis, Dots
 from ragauge.report.items.superposition import _tables
-from ragauge.results.cells import Cell, Table, frame, noted
-from ragauge.results.measures import difference, find, quality, standard
+from ragauge.results.cells import Cell, Cells, Table, noted
+from ragauge.results.measures import difference, quality, standard
 from ragauge.results.publications import paper_model
-from ragauge.results.runs import RANKED, Runs, Variant
+from ragauge.results.runs import RANKED, Group, Runs, Variant
 from ragauge.results.shortcuts import split
 
 KEYS = ("model", "dataset", "method", "variant", "top_k")
-METHODS = (
-    "naive",
-    "bm25",
-    "tfidf",
-    "contriever",
-    "attention_sort",
-    "prompt_cache",
-    "superposition",
-)
+# the paper's methods before and after Contriever
+BEFORE = ("naive", "bm25", "tfidf")
+AFTER = ("attention_sort", "prompt_cache", "superposition")
 REFERENCES = ("closed_book", "oracle")
 QUANTITIES = ("accuracy", "compute_cycles", "theoretical_speedup")
 
@@ -39,9 +33,8 @@ READS = Reads(ANSWERS, datasets="single_hop", predictions=True)
 
 def table(runs: Runs) -> Table:
     measured = runs.by_group(_group, READS.datasets)
-    return frame(
-        KEYS,
-        _tables.with_published(runs, measured, "superposition_table_1", ("method",), QUANTITIES),
+    return _tables.with_published(
+        runs, measured, "superposition_table_1", KEYS, ("method",), QUANTITIES
     )
 
 
@@ -50,55 +43,43 @@ draw = Dots(
 )
 
 
-def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
-    chosen = {row: _chosen(runs, dataset, model, row) for row in _rows(runs, dataset, model)}
-    paper_name = next((paper_model(v, runs) for v in runs.of(dataset, model)), None)
+def _group(group: Group) -> Cells:
+    chosen = {row: _chosen(group, row) for row in _rows(group)}
+    paper_name = next((paper_model(v) for v in group.variants), None)
     best = chosen.get("superposition")
-    cells = []
+    cells: list[Cell] = []
     for row, variant in chosen.items():
         if variant is None:
-            cells += _tables.not_run(runs, dataset, model, row, QUANTITIES, paper_name)
+            cells += _tables.not_run(group, row, QUANTITIES, paper_name)
             continue
-        measures = standard(runs, variant) | split(runs, variant)
-        tried = [
-            str(v.param("top_k"))
-            for v in find(runs, dataset, model, variant.method)
-            if v.row == row
-        ]
+        measures = standard(variant) | split(variant)
+        tried = [str(v.param("top_k")) for v in group.find(variant.method) if v.row == row]
         if variant.method in RANKED and len(tried) > 1:
             choice = f"top_k: the best of {', '.join(tried)} on these questions"
             measures["accuracy"] = noted(measures["accuracy"], choice)
         if best is not None and best is not variant:
-            measures["superposition_gain"] = difference(runs, best, variant)
-        cells += _tables.cells(runs, variant, measures)
+            measures["superposition_gain"] = difference(best, variant)
+        cells += _tables.cells(variant, measures)
     return cells
 
 
-def _rows(runs: Runs, dataset: str, model: str) -> list[str]:
+def _rows(group: Group) -> list[str]:
     """The paper's methods, other encoders next to Contriever, then the reference points that were
     run.
     """
-    present = {v.row for v in runs.of(dataset, model)}
+    present = {v.row for v in group.variants}
     encoders = sorted(row for row in present if row.startswith("dense:"))
-    paper = [
-        row for row in METHODS if row != "contriever" or "contriever" in present or not encoders
-    ]
-    index = paper.index("attention_sort")
-    others = sorted(present - set(METHODS) - set(encoders) - set(REFERENCES))
-    return [
-        *paper[:index],
-        *encoders,
-        *paper[index:],
-        *others,
-        *(r for r in REFERENCES if r in present),
-    ]
+    dense = ["contriever"] if "contriever" in present or not encoders else []
+    others = sorted(present - {*BEFORE, "contriever", *encoders, *AFTER, *REFERENCES})
+    references = (row for row in REFERENCES if row in present)
+    return [*BEFORE, *dense, *encoders, *AFTER, *others, *references]
 
 
-def _chosen(runs: Runs, dataset: str, model: str, row: str) -> Variant | None:
+def _chosen(group: Group, row: str) -> Variant | None:
     method = "dense" if row == "contriever" else row.partition(":")[0]
-    candidates = [v for v in find(runs, dataset, model, method) if v.row == row]
+    candidates = [v for v in group.find(method) if v.row == row]
     if method == "superposition":
         candidates = [v for v in candidates if v.is_superposition()]
     if not candidates or method not in RANKED:
         return candidates[0] if candidates else None
-    return max(candidates, key=lambda v: quality(runs, v).value or 0.0)
+    return max(candidates, key=lambda v: quality(v).value or 0.0)

@@ -12,16 +12,14 @@ docs/cost-accounting.md.
 Limits: no times. F1 and exact match are those of MuSiQue's official evaluation, with aliases.
 """
 
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 from ragauge.config.reads import ANY, Reads, defaults, others
 from ragauge.report.figures import Axis, Dots, style
 from ragauge.report.items.superposition import _tables
-from ragauge.results.cells import Cell, Table, frame
+from ragauge.results.cells import Cells, Line, Table
 from ragauge.results.measures import quality, standard
-from ragauge.results.runs import Runs, Variant
+from ragauge.results.runs import Group, Runs, Variant
 from ragauge.results.shortcuts import split
 
 KEYS = ("model", "dataset", "method", "variant", "iterations", "top_k")
@@ -36,13 +34,12 @@ READS = Reads(ANSWERS, datasets="multi_hop", predictions=True)
 def table(runs: Runs) -> Table:
     measured = runs.by_group(_group, READS.datasets)
     on = ("method", "iterations", "top_k")
-    return frame(
-        KEYS,
-        _tables.with_published(runs, measured, "superposition_table_2", on, QUANTITIES, "musique"),
+    return _tables.with_published(
+        runs, measured, "superposition_table_2", KEYS, on, QUANTITIES, "musique"
     )
 
 
-def _name(line: Mapping[Any, Any]) -> str:
+def _name(line: Line) -> str:
     details = [
         f"{sign}={line[key]}" for sign, key in (("t", "iterations"), ("k", "top_k")) if line[key]
     ]
@@ -59,7 +56,7 @@ draw = Dots(
 )
 
 
-def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
+def _group(group: Group) -> Cells:
     def order(variant: Variant) -> tuple[int, str, int, int]:
         index = METHODS.index(variant.method) if variant.method in METHODS else len(METHODS)
         return (
@@ -69,11 +66,9 @@ def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
             int(variant.param("top_k") or 0),
         )
 
-    present = sorted(runs.of(dataset, model), key=order)
+    present = sorted(group.variants, key=order)
     for variant in present:
-        measures = standard(runs, variant) | {
-            metric: quality(runs, variant, metric) for metric in QUALITIES
-        }
+        measures = standard(variant) | {metric: quality(variant, metric) for metric in QUALITIES}
         shown = {
             name: measures[name]
             for name in (*QUANTITIES, "best_subspan_em", "critical_path_speedup")
@@ -81,8 +76,8 @@ def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
         options = {name: variant.param(name) for name in ("iterations", "hops")}
         if variant.method != "superposition" or variant.is_superposition(**options):
             is_text = (options["iterations"] or 1) > 1 and options["hops"] != "one"
-            cells = _tables.cells(runs, variant, shown | split(runs, variant))
+            cells = _tables.cells(variant, shown | split(variant))
             yield from (replace(cell, paper_model=None) if is_text else cell for cell in cells)
     for method in METHODS:
         if method not in {v.method for v in present}:
-            yield from _tables.not_run(runs, dataset, model, method, QUANTITIES)
+            yield from _tables.not_run(group, method, QUANTITIES)

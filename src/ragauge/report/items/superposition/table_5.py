@@ -14,16 +14,13 @@ Limits: `frontier` has the cost as the variants ran here. Measured speedups of d
 have no ratio.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 from ragauge.config.reads import ANY, Reads, defaults, every
 from ragauge.report.figures import Axis, Lines
 from ragauge.report.items.superposition import _tables
 from ragauge.results import timing
-from ragauge.results.cells import Measures, Table, frame, mean
-from ragauge.results.measures import find, quality, scored, standard
-from ragauge.results.runs import Runs, Variant
+from ragauge.results.cells import Cells, Keys, Measures, Table, mean
+from ragauge.results.measures import quality, scored, standard
+from ragauge.results.runs import Group, Runs, Variant
 from ragauge.results.shortcuts import split
 from ragauge.results.stats import SHARE
 
@@ -37,25 +34,10 @@ READS = Reads(ANSWERS, datasets="single_hop", latency="short", predictions=True)
 
 
 def table(runs: Runs) -> Table:
-    swept = [
-        v
-        for group in runs.groups(READS.datasets)
-        for m in METHODS
-        for v in find(runs, *group, m)
-        if _keys(v)
-    ]
-    measured = [
-        cell
-        for v in swept
-        for cell in _tables.cells(runs, v, standard(runs, v) | _gold_kept(runs, v) | split(runs, v))
-    ]
+    measured = runs.by_group(_group, READS.datasets)
     measured += timing.speedup_cells(runs, _keys)
-    return frame(
-        KEYS,
-        _tables.with_published(
-            runs, measured, "superposition_table_5", ("method", "top_k"), COLUMNS
-        ),
-    )
+    on = ("method", "top_k")
+    return _tables.with_published(runs, measured, "superposition_table_5", KEYS, on, COLUMNS)
 
 
 draw = Lines(
@@ -67,20 +49,27 @@ draw = Lines(
 )
 
 
-def _gold_kept(runs: Runs, variant: Variant) -> Measures:
+def _group(group: Group) -> Cells:
+    for variant in group.find(*METHODS):
+        if _keys(variant):
+            measures = standard(variant) | _gold_kept(variant) | split(variant)
+            yield from _tables.cells(variant, measures)
+
+
+def _gold_kept(variant: Variant) -> Measures:
     """Compute how often the gold document is retained, and how good the answers then are."""
-    gold_scores = scored(runs, variant, _tables.KEPT)
-    scores = scored(runs, variant)
+    gold_scores = scored(variant, _tables.KEPT)
+    scores = scored(variant)
     counted = [score for key, score in scores.items() if gold_scores.get(key) == 1]
     return {
-        "gold_kept": quality(runs, variant, _tables.KEPT),
+        "gold_kept": quality(variant, _tables.KEPT),
         "accuracy_if_kept": mean(
-            counted, runs.seed, nothing="the gold document was never kept", limits=SHARE
+            counted, variant.runs.seed, nothing="the gold document was never kept", limits=SHARE
         ),
     }
 
 
-def _keys(variant: Variant) -> Mapping[str, Any] | None:
+def _keys(variant: Variant) -> Keys | None:
     """Method and top_k of a variant of the sweep; None for any other."""
     swept = (
         variant.is_superposition()

@@ -17,11 +17,11 @@ from itertools import product
 from ragauge.config.reads import ANY, SMALLEST, Reads, defaults, every
 from ragauge.report.figures import Axis, Dots
 from ragauge.report.items.superposition import _tables
-from ragauge.results.cells import Cell, Measure, Measures, Table, frame, noted
+from ragauge.results.cells import Cells, Measure, Measures, Table, noted, row_cells
 from ragauge.results.costs import cost, critical_path_cycles, paper_cycles, speedup
-from ragauge.results.measures import find, naive, quality
+from ragauge.results.measures import quality
 from ragauge.results.publications import CYCLES
-from ragauge.results.runs import Runs, Variant
+from ragauge.results.runs import Group, Runs, Variant
 
 SWITCHES = ("pruning", "caching", "parallelism")
 KEYS = ("model", "dataset", *SWITCHES, "variant")
@@ -40,8 +40,8 @@ READS = Reads(ANSWERS, datasets="single_hop", predictions=True)
 
 def table(runs: Runs) -> Table:
     measured = runs.by_group(_group, READS.datasets)
-    return frame(
-        KEYS, _tables.with_published(runs, measured, "superposition_table_6", SWITCHES, QUANTITIES)
+    return _tables.with_published(
+        runs, measured, "superposition_table_6", KEYS, SWITCHES, QUANTITIES
     )
 
 
@@ -52,14 +52,15 @@ draw = Dots(
 )
 
 
-def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
-    variants = [v for v in find(runs, dataset, model, "superposition") if _switches(v) is not None]
+def _group(group: Group) -> Cells:
+    variants = [v for v in group.find("superposition") if _switches(v) is not None]
     smallest = min((v.param("top_k") for v in variants if v.prunes), default=None)
     usable = [v for v in variants if not v.prunes or v.param("top_k") == smallest]
-    cells = []
-    for pruning, caching, parallel in product((False, True), repeat=3):
-        cells += _cells(runs, dataset, model, (pruning, caching, parallel), usable)
-    return cells
+    return [
+        cell
+        for pruning, caching, parallel in product((False, True), repeat=3)
+        for cell in _cells(group, (pruning, caching, parallel), usable)
+    ]
 
 
 def _switches(variant: Variant) -> Switches | None:
@@ -75,30 +76,20 @@ def _switches(variant: Variant) -> Switches | None:
     return variant.prunes, bool(options["path_caching"]), bool(options["path_parallelization"])
 
 
-def _cells(
-    runs: Runs, dataset: str, model: str, wanted: Switches, usable: Sequence[Variant]
-) -> list[Cell]:
+def _cells(group: Group, wanted: Switches, usable: Sequence[Variant]) -> Cells:
     switches = dict(zip(SWITCHES, wanted, strict=True))
     exact = next((v for v in usable if _switches(v) == wanted), None)
     alike = [v for v in usable if v.prunes == wanted[0]]
     # with most switches on, whose trace tells which calls could be offline and which rows parallel
     source = exact or max(alike, key=lambda v: sum(_switches(v) or ()), default=None)
     if source is None:
-        reason = Measure(
-            reason="not run: no superposition "
-            + ("with" if wanted[0] else "without")
-            + " path pruning"
-        )
-        return [
-            Cell({"model": model, "dataset": dataset, **switches}, quantity, reason)
-            for quantity in QUANTITIES
-        ]
-    return _tables.cells(
-        runs, source, _measures(runs, source, wanted, exact is not None), **switches
-    )
+        word = "with" if wanted[0] else "without"
+        reason = Measure(reason=f"not run: no superposition {word} path pruning")
+        return row_cells(group.keys | switches, dict.fromkeys(QUANTITIES, reason))
+    return _tables.cells(source, _measures(source, wanted, exact is not None), **switches)
 
 
-def _measures(runs: Runs, source: Variant, wanted: Switches, exact: bool) -> Measures:
+def _measures(source: Variant, wanted: Switches, exact: bool) -> Measures:
     _, caching, parallel = wanted
     fold = partial(paper_cycles, caching=caching, parallel=parallel)
     critical_path = partial(critical_path_cycles, caching=caching, parallel=parallel)
@@ -106,13 +97,10 @@ def _measures(runs: Runs, source: Variant, wanted: Switches, exact: bool) -> Mea
     if (caching and not switched[1]) or (parallel and not switched[2]):
         costs = dict.fromkeys(CYCLES, Measure(reason=f"not in the trace of {source.name}"))
     else:
-        base = naive(runs, source.dataset, source.model)
         costs = {
-            "compute_cycles": cost(runs, source, fold),
-            "theoretical_speedup": speedup(runs, base, source, fold),
-            "critical_path_speedup": speedup(
-                runs, base, source, critical_path, critical_path_cycles
-            ),
+            "compute_cycles": cost(source, fold),
+            "theoretical_speedup": speedup(source, fold),
+            "critical_path_speedup": speedup(source, critical_path, critical_path_cycles),
         }
     origin = "" if exact else f"cycles folded from the trace of {source.name}"
     lossless = (
@@ -120,5 +108,5 @@ def _measures(runs: Runs, source: Variant, wanted: Switches, exact: bool) -> Mea
         if exact
         else f"accuracy of {source.name}: caching and parallelization do not change answers"
     )
-    accuracy = noted(quality(runs, source), lossless)
+    accuracy = noted(quality(source), lossless)
     return {"accuracy": accuracy, **{q: noted(m, origin) for q, m in costs.items()}}

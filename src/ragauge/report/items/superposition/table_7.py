@@ -17,8 +17,8 @@ from ragauge.config.reads import Reads, every
 from ragauge.report.figures import Axis, Dots, Figure
 from ragauge.report.items.superposition import _tables
 from ragauge.results import timing
-from ragauge.results.cells import Table, frame
-from ragauge.results.measures import find, quality
+from ragauge.results.cells import Cell, Table
+from ragauge.results.measures import quality
 from ragauge.results.runs import Runs
 from ragauge.results.times import STATE_WORDS
 
@@ -30,17 +30,17 @@ READS = Reads(answers=(every(*METHODS),), datasets="single_hop", latency="short"
 
 
 def table(runs: Runs) -> Table:
-    measured = []
+    measured = list[Cell]()
     for group, method in product(runs.groups(READS.datasets), METHODS):
-        if variants := find(runs, *group, method):
-            measured += _tables.cells(runs, variants[0], {"accuracy": quality(runs, variants[0])})
+        if variants := group.find(method):
+            measured += _tables.cells(variants[0], {"accuracy": quality(variants[0])})
         else:
-            measured += _tables.not_run(runs, *group, method, ["accuracy"])
+            measured += _tables.not_run(group, method, ["accuracy"])
     measured += timing.speedup_cells(
         runs, lambda v: {"method": v.method} if v.method in METHODS else None
     )
-    return frame(
-        KEYS, _tables.with_published(runs, measured, "superposition_table_7", ("method",), COLUMNS)
+    return _tables.with_published(
+        runs, measured, "superposition_table_7", KEYS, ("method",), COLUMNS
     )
 
 
