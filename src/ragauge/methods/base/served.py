@@ -7,7 +7,7 @@ count no operations.
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from pydantic import AliasChoices, BaseModel, Field
 from ragauge.assets import resolver
 from ragauge.engines.backends.openai import PREFIX, server_of
 from ragauge.engines.served.http import EndpointError, JsonServer, Reply
+from ragauge.errors import UserError
 from ragauge.methods.rankers.base import normalised
 
 ENCODER = "RAGAUGE_ENCODER"  # begins the variables of its server
@@ -40,10 +41,11 @@ class Served:
     server: JsonServer
     model: str
     documents: str = "documents"  # the key of what is reranked; TEI's is `texts`
+    widths: set[int] = field(default_factory=set)  # of its replies: one, else they are refused
 
     def embed(self, texts: Sequence[str], query: bool = False) -> np.ndarray:
         """Return embeddings (text, dim) float32 of length 1. Raises UserError: the server gives
-        none.
+        none, or of several dimensions.
         """
         return normalised(self._values("embeddings", "input", texts))
 
@@ -71,6 +73,10 @@ class Served:
             part = texts[start : start + BATCH]
             sent = {"model": self.model, **body, key: part}
             parts.append(self.server.ask(path, sent, partial(_read, count=len(part)), self.model))
+            self.widths.add(parts[-1].shape[1])
+        if len(self.widths) > 1:
+            sizes = f"dimensions {sorted(self.widths)}"
+            raise UserError(f"endpoint {self.server.url}: embeddings of {sizes}")
         return np.concatenate(parts)
 
 

@@ -131,6 +131,22 @@ def test_a_reply_that_is_not_an_embedding_for_each_text_is_refused(vectors, word
         server(endpoint.url).embed(["a", "b"])
 
 
+def test_embeddings_of_another_dimension_are_refused():
+    sizes = iter([8, 8, 6])
+
+    def reply(body):
+        size = next(sizes)
+        rows = [row(i, [1.0] * size, "embedding") for i in range(len(body["input"]))]
+        return Reply(json.dumps({"data": rows}).encode())
+
+    with served(whole=reply) as endpoint:
+        model = server(endpoint.url)
+        model.embed(["a"], query=True)
+        model.embed(["b"])
+        with pytest.raises(UserError, match=r"\[6, 8\]"):
+            model.embed(["c"])
+
+
 def test_sources_name_their_own_servers(monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", "http://reader/v1")
     monkeypatch.setenv("OPENAI_API_KEY", "reader-key")
