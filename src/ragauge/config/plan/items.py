@@ -1,6 +1,7 @@
 """Jobs of the tables and figures, and of the page that shows them: what each is rendered from."""
 
 import os
+from collections.abc import Collection
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +14,6 @@ from ragauge.config.plan.answers import DataPlan
 from ragauge.config.plan.contents import contents
 from ragauge.config.plan.part import PlanPart
 from ragauge.config.reads import Datasets, Kind, Reads, VariantJob, is_of_kind, kind_of
-from ragauge.io.files import text_sha256
 from ragauge.methods.base import making
 
 FILES = {
@@ -82,14 +82,37 @@ class ItemPlan(PlanPart):
         return {name: files for name, files in inputs.items() if files}
 
     def settings(self, item: str) -> dict[str, Any]:
-        """The digest of the configuration, and the contents of the files that users bring."""
+        """The entries of the configuration behind what an item reads, by section and label, and the
+        contents of the files that users bring.
+        """
+        reads = _reads(item)
+        config = self.config
+        jobs = self._answer_jobs(reads)
+        pipelines = self._pipelines(reads)
+        pairs = {(job.dataset, job.model) for job in jobs}.union(*self._timed_pairs(reads).values())
+        models = {model for _, model in pairs}
+        models |= {config.pipeline_model(config.pipelines[label]) for label in pipelines}
+        finders = {config.models[label].finder for label in models}
+        models |= {finder for finder in finders if finder}
+        trainings = {label for model in models for label in config.trainings(model)}
+        labels: dict[str, Collection[str]] = {
+            "models": models,
+            "datasets": {dataset for dataset, _ in pairs},
+            "methods": {job.variant for job in jobs},
+            "training": config.training if reads.training_data else trainings,
+            "pipelines": pipelines,
+            "databases": config.databases if pipelines or reads.staleness else (),
+            "staleness": config.staleness if reads.staleness else (),
+        }
+        entries = {
+            section: {
+                label: getattr(config, section)[label].model_dump() for label in sorted(names)
+            }
+            for section, names in labels.items()
+        }
         inputs = self.inputs(item)
         files = [*inputs.get("human_judgements", ()), *inputs.get("retrieval", ())]
-        return {"experiment": self._experiment, "contents": contents(files)}
-
-    @cached_property
-    def _experiment(self) -> str:
-        return text_sha256(self.config.model_dump_json())
+        return {"seed": config.seed, **entries, "contents": contents(files)}
 
     def about(self, item: str) -> str:
         """The docstring of an item's file: what the item shows, and its limits."""
