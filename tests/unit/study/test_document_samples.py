@@ -311,8 +311,8 @@ def test_filled_fields_and_text_boxes_of_a_pdf_are_read():
 )
 def test_raised_text_of_a_pdf_is_counted(stream, count):
     content = pdf_of_streams([f"BT /F1 10 Tf 50 700 Td {stream} ET"])
-    said = f"{count} raised or lowered texts" if count else ""
-    assert formats.pdf(content).omissions.startswith(said)
+    counted = f"{count} raised or lowered texts" if count else ""
+    assert formats.pdf(content).omissions.startswith(counted)
     assert bool(count) == ("raised" in formats.pdf(content).omissions)
 
 

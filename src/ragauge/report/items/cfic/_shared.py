@@ -139,8 +139,8 @@ def not_run(group: Group, is_alike: Callable[[Variant], bool], default: str) -> 
     if missing:
         return Measure(reason=f"not run: {missing[0].missing} for variant {missing[0].name}")
     elsewhere = min((v.name for v in alike), default="")
-    asked = f"not run: variant {elsewhere} is not asked of {group.dataset}"
-    return Measure(reason=asked if alike else default)
+    not_here = f"not run: variant {elsewhere} is not asked of {group.dataset}"
+    return Measure(reason=not_here if alike else default)
 
 
 def runs_every_method(group: Group) -> bool:
