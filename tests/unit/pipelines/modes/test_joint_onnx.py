@@ -25,7 +25,7 @@ from retro_parts import OF_ALL_LENGTHS as DOCUMENTS
 from retro_parts import ExactRetriever, logits_of, tokens, write_database
 
 IDS = tokens(300, 1)
-READING = ("read", "decode", "neighbours", "neighbours_ahead")
+READING = ("read", "decode", "neighbours")
 
 
 @pytest.fixture(scope="module")
@@ -96,8 +96,13 @@ def test_generation_gives_the_same_tokens_and_trace(torch_lm, lm):
             with traced.tracing() as trace:  # type: ignore[attr-defined]
                 ids = generate(reader, IDS[:70], 160, source, windows)
             source.close()
+            # at the first window two threads read neighbours, and either may find what the other read
+            prepares = isinstance(source, PrefetchedRetrieval) and source.prepare is not None
+            compared = READING[:2] if prepares else READING
             calls = [
-                (c.stage, c.lengths, c.past, c.steps, c.logits) for c in trace if c.stage in READING
+                (c.stage, c.lengths, c.past, c.steps, c.logits)
+                for c in trace
+                if c.stage in compared
             ]
             found.append((ids, sorted(calls)))
         assert found[0] == found[1]
