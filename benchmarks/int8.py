@@ -1,7 +1,8 @@
-"""What 8 bits cost in quality: perplexity, logits, answers and the order of methods.
+"""What 8 and 4 bits cost in quality: perplexity, logits, answers and the order of methods.
 
     python benchmarks/int8.py nq-open-20_total_documents_gold_at_0.jsonl.gz wikipedia.txt.gz \\
-        [--questions 20] [--methods closed_book,bm25,oracle] [--windows 8] [--window 512] [--threads 1] [--json]
+        [--reference float32] [--settings bfloat16,...] [--questions 20] [--windows 8] [--window 512]
+        [--methods closed_book,bm25,oracle] [--threads 1] [--json]
 
 The first file has NQ-Open in its official format, the second a text, plain or .gz. Each setting
 reads the same tokens of the text, in windows, and answers the same questions. Differences are
@@ -29,13 +30,13 @@ from ragauge.metrics import best_subspan_em
 from ragauge.results.stats import SHARE, paired_test
 from targets import Verdicts
 
-REFERENCE = "float32"
 SETTINGS: dict[str, dict[str, str]] = {
-    REFERENCE: {"dtype": "float32"},
+    "float32": {"dtype": "float32"},
     "bfloat16": {"dtype": "bfloat16"},
     "weights int8": {"dtype": "float32", "weights": "int8"},
     "kv int8": {"dtype": "float32", "kv": "int8"},
     "weights and kv int8": {"dtype": "float32", "weights": "int8", "kv": "int8"},
+    "weights int4": {"dtype": "bfloat16", "weights": "int4"},  # a GGUF file's own blocks
 }
 
 Scores = dict[str, list[float]]
@@ -50,7 +51,8 @@ def main() -> None:
         model=MODEL,
         questions=(20, "answered in each setting"),
         methods=(["closed_book", "bm25", "oracle"], "methods that answer"),
-        settings=(list(SETTINGS), "of the decoder"),
+        settings=([name for name in SETTINGS if name != "weights int4"], "of the decoder"),
+        reference=("float32", "the setting that the others are compared with"),
         max_new_tokens=(100, "of an answer"),
         windows=(8, "read of the text"),
         window=(512, "tokens of a window"),
@@ -58,12 +60,13 @@ def main() -> None:
     )
     lms = {
         name: load_lm(args.model, threads=args.threads, **SETTINGS[name])
-        for name in dict.fromkeys([REFERENCE, *args.settings])
+        for name in dict.fromkeys([args.reference, *args.settings])
     }
     text = _read(lms, args)
     answers = _answers(lms, args)
     result: dict[str, Any] = {
         "model": args.model,
+        "reference": args.reference,
         "text": args.text.name,
         "tokens": args.windows * args.window,
         "data": args.data.name,
@@ -89,10 +92,10 @@ def _read(lms: Mapping[str, LM], args: argparse.Namespace) -> dict[str, dict[str
     sums = {name: torch.zeros(3, dtype=torch.float64) for name in lms}
     for start in range(0, args.windows * args.window, args.window):
         window = ids[start : start + args.window]
-        exact = _logits(lms[REFERENCE], window)
+        exact = _logits(lms[args.reference], window)
         for name, lm in lms.items():
             sums[name] += _compared(
-                exact if name == REFERENCE else _logits(lm, window), exact, window
+                exact if name == args.reference else _logits(lm, window), exact, window
             )
     positions = args.windows * (args.window - 1)
     return {name: _as_numbers(total / positions) for name, total in sums.items()}
@@ -134,7 +137,7 @@ def _answers(lms: Mapping[str, LM], args: argparse.Namespace) -> dict[str, dict[
             for name, lm in lms.items():
                 record = ask(lm, method, example, stated)
                 scores[name][method_name].append(best_subspan_em.score(record.model_dump()) or 0.0)
-    return {name: _compared_with(found, scores[REFERENCE]) for name, found in scores.items()}
+    return {name: _compared_with(found, scores[args.reference]) for name, found in scores.items()}
 
 
 def _compared_with(found: Scores, exact: Scores) -> dict[str, Any]:

@@ -64,6 +64,27 @@ def test_musique_sample(shared_data):
     assert all(2 <= len(e.gold) <= 4 for e in examples)
 
 
+def test_documents_stand_as_another_system_ranked_them(tmp_path):
+    data = write(tmp_path, *(nq_record(question=name) for name in ("who", "where", "when")))
+    plain = loader.load("nq_open", data=data)
+    ranked = tmp_path / "run.trec"
+    rows = [
+        f"{e.key} Q0 {number} 0 {score} bm25" for e in plain for number, score in ((4, 1.5), (2, 3))
+    ]
+    ranked.write_text("\n".join(rows))
+    found = loader.load("nq_open", data=data, limit=2, retrieved=str(ranked))
+    for before, after in zip(plain, found, strict=False):
+        order = [2, 4, 0, 1, 3]
+        assert after.documents == tuple(before.documents[i] for i in order)
+        assert after.gold == (order.index(before.gold[0]),)
+    ranked.write_text("\n".join(rows[:2]))
+    with pytest.raises(UserError, match=f"ranks no document of the question '{plain[1].key}'"):
+        loader.load("nq_open", data=data, retrieved=str(ranked))
+    ranked.write_text(rows[0].replace(" 4 ", " 5 "))
+    with pytest.raises(UserError, match=r"run.trec:1: '5' is no passage of its question"):
+        loader.load("nq_open", data=data, limit=1, retrieved=str(ranked))
+
+
 def test_shuffle_keeps_documents_and_gold(shared_data):
     plain = loader.load("nq_open", data=shared_data / NQ, limit=20, shuffle=False)
     mixed = loader.load("nq_open", data=shared_data / NQ, limit=20)

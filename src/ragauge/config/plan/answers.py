@@ -24,13 +24,15 @@ class DataPlan(PlanPart):
     def kind(self, dataset: str) -> type[Dataset]:
         return registry.component("dataset", self.config.datasets[dataset].dataset, Dataset)
 
-    def file(self, labels: Labels) -> str | list[str]:
-        """The official file that the configuration names; for a data set made from assets the
-        package's questions.
+    def file(self, labels: Labels) -> list[str]:
+        """The official file that the configuration names, or the package's questions of a data set
+        made from assets, and another system's ranking.
         """
         shipped = Path(os.path.relpath(datasets.__file__)).parent / "questions"
         made = sorted(map(str, shipped.glob("*.json*"))) if self.assets(labels) else []
-        return self.config.datasets[labels.dataset].data or made
+        entry = self.config.datasets[labels.dataset]
+        named = [entry.data, entry.options.get("retrieved")]
+        return ([] if entry.data else made) + list(filter(None, named))
 
     def assets(self, labels: Labels) -> list[str]:
         """The manifests of the assets that a data set without a file of its own is made from."""

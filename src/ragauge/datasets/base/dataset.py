@@ -102,6 +102,9 @@ class Dataset(ABC):
     seed: int = 0  # of everything that the data set draws
     # which questions: `tuning`, a fifth of them, to choose options on; `test`, the others
     fold: Fold = "all"
+    # file of another system's ranking of each question's documents, which then stand in that order;
+    # a document is named by its number, from 0, without this option
+    retrieved: str | None = None
 
     @property
     def name(self) -> str:
@@ -312,7 +315,8 @@ def reordered(example: Example, order: Sequence[int]) -> Example:
     place_of = {former: place for place, former in enumerate(order)}
     documents = tuple(example.documents[former] for former in order)
     gold = tuple(sorted(place_of[g] for g in example.gold))
-    return replace(example, documents=documents, gold=gold)
+    stretches = tuple(replace(s, document=place_of[s.document]) for s in example.gold_stretches)
+    return replace(example, documents=documents, gold=gold, gold_stretches=stretches)
 
 
 def joined(example: Example, size: int) -> Example:

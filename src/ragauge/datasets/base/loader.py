@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from ragauge import options as declared
-from ragauge.datasets.base.dataset import Dataset, Example
+from ragauge.datasets.base.dataset import Dataset, Example, reordered
 from ragauge.errors import UserError
+from ragauge.io.rankings import read_rankings
 
 
 def make(name: str, *, seed: int = 0, **options: Any) -> Dataset:
@@ -33,7 +34,8 @@ def load(
         options: its fields.
 
     Raises:
-        UserError: unknown name or option, or a record that cannot be asked.
+        UserError: unknown name or option, a record that cannot be asked, or documents that the
+            file of option `retrieved` does not rank.
     """
     if limit is not None and limit < 1:
         raise UserError(f"dataset {name}: limit must be at least 1, not {limit}")
@@ -42,4 +44,18 @@ def load(
     examples = list(islice(dataset.read(path), limit and min(limit, sys.maxsize)))
     if not examples:
         raise UserError(f"{path}: holds no records")
-    return examples
+    return _by_rank(examples, Path(dataset.retrieved)) if dataset.retrieved else examples
+
+
+def _by_rank(examples: list[Example], path: Path) -> list[Example]:
+    """Return the examples with their documents as a file ranks them, the others behind."""
+    names = {name: example.key for example in examples for name in (example.key, example.question)}
+    numbers = {
+        example.key: {str(n): n for n in range(len(example.documents))} for example in examples
+    }
+    ranked = read_rankings(path, names, numbers, skip_others=True)
+    for key, order in ranked.items():
+        if not order:
+            raise UserError(f"{path}: ranks no document of the question {key!r}")
+        order += [n for n in numbers[key].values() if n not in order]
+    return [reordered(example, ranked[example.key]) for example in examples]
