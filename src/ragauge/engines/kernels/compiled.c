@@ -65,6 +65,9 @@ INLINE float read_one(const void *at, int64_t index, int kind) {
 
 /* --- products --- */
 
+/* Memory is read into the second cache: the first one waits for few lines at a time. */
+#define SOON(at) __builtin_prefetch(at, 0, 2)
+
 INLINE void block(const Matrix *m, const float *x, float *y, int64_t row, int rows, int tokens, int add, int kind) {
     const int64_t in = m->in, whole = in - in % LANES;
     const int size = kind == FLOAT32 ? 4 : kind == BFLOAT16 ? 2 : 1;
@@ -83,7 +86,7 @@ INLINE void block(const Matrix *m, const float *x, float *y, int64_t row, int ro
         for (int r = 0; r < rows; r++) {
             floats these = read(w[r], i, kind);
             STAY(these);
-            __builtin_prefetch(w[r] + (rows * in + i) * size); /* the rows after these */
+            SOON(w[r] + (rows * in + i) * size); /* the rows after these */
             for (int t = 0; t < tokens; t++) part[r][t] += these * those[t];
         }
     }
@@ -123,7 +126,7 @@ INLINE void panels(const Matrix *m, const uint8_t *x, const float *scale, float 
         totals those[4];
         for (int p = 0; p < count; p++) {
             those[p] = *(const totals *)(w + (p * steps + s) * PANEL);
-            __builtin_prefetch(w + ((p + count) * steps + s) * PANEL); /* the panels after these */
+            SOON(w + ((p + count) * steps + s) * PANEL); /* the panels after these */
         }
         for (int t = 0; t < tokens; t++) {
             uint32_t four;
