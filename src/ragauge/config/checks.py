@@ -239,8 +239,10 @@ def _check_datasets(config: Config) -> None:
         if entry.revision is not None and (entry.data or not dataset.repository()):
             reason = "its file comes from no repository of the hub; pin it by sha256"
             raise UserError(f"{where}.revision: {entry.revision!r}: {reason}")
-        if entry.data is not None and not os.path.isfile(entry.data):
-            raise UserError(f"{where}.data: no such file: {entry.data}")
+        named = {"data": entry.data, "options.retrieved": entry.options.get("retrieved")}
+        for key, path in named.items():
+            if path is not None and not os.path.isfile(path):
+                raise UserError(f"{where}.{key}: no such file: {path}")
 
 
 def _check_pipeline(config: Config, pipeline: PipelineSettings, where: str) -> None:

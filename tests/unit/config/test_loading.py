@@ -56,6 +56,7 @@ models/smollm2-135m-instruct, {engine: trch} -> models.smollm2-135m-instruct.eng
 datasets/nq_opn, {} -> c.yaml: datasets.nq_opn.dataset: unknown dataset 'nq_opn'; did you mean 'nq_open'?
 datasets/nq_open, {limit: 0} -> c.yaml: datasets.nq_open.limit: must be greater than or equal to 1, not 0
 datasets/nq_open, {data: no.jsonl} -> c.yaml: datasets.nq_open.data: no such file: no.jsonl
+datasets/nq_open/options, {retrieved: no.jsonl} -> c.yaml: datasets.nq_open.options.retrieved: no such file: no.jsonl
 datasets/nq_open, {options: {shufle: 1}} -> c.yaml: datasets.nq_open.options:
 datasets/a b, {dataset: nq_open} -> c.yaml: datasets.a b: 'a b' must be made of letters
 methods/sp, {method: superpositon} ->
