@@ -62,6 +62,19 @@ def first_problem(error: Any) -> str:
     return ": ".join(filter(None, (place, first["msg"].removeprefix("Value error, "))))
 
 
+@contextmanager
+def validating(place: str, advice: str = "") -> Iterator[None]:
+    """Raise pydantic's ValidationError in the block as a UserError: the place, the first problem and
+    the advice.
+    """
+    from pydantic import ValidationError
+
+    try:
+        yield
+    except ValidationError as error:
+        raise UserError(f"{place}: {first_problem(error)}{advice}") from error
+
+
 def error_line(error: Exception, place: int = 0) -> str:
     """Return the first line of an error's text, or the line at another place; its type where it has
     no text.

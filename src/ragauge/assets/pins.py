@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, StringConstraints, ValidationError
+from pydantic import BaseModel, StringConstraints
 
-from ragauge.errors import UserError, first_problem
+from ragauge.errors import UserError, validating
 from ragauge.io.files import write_file
 from ragauge.io.jsonl import read_object
 from ragauge.io.redaction import redacted
@@ -100,10 +100,8 @@ def read(path: Path) -> Lock:
 
 def validated(model: type[Checked], data: Any, place: str) -> Checked:
     """Return parsed JSON as a pin or a lock. Raises UserError with the place and the key."""
-    try:
+    with validating(place):
         return model.model_validate(data, strict=True)
-    except ValidationError as error:
-        raise UserError(f"{place}: {first_problem(error)}") from None
 
 
 def write(path: Path, lock: Lock) -> None:

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 
 from ragauge import plugins
 from ragauge.cost.hardware import DTYPES
-from ragauge.errors import UserError, first_problem
+from ragauge.errors import validating
 from ragauge.io.jsonl import JsonObject, read_object
 
 if TYPE_CHECKING:
@@ -148,10 +148,8 @@ def read(path: Path) -> JsonObject:
     roofline is missing.
     """
     rates = read_object(path)
-    try:
+    with validating(str(path), "; measure the machine again"):
         _Rates.model_validate(rates, strict=True)
-    except ValidationError as error:
-        raise UserError(f"{path}: {first_problem(error)}; measure the machine again") from None
     return rates
 
 

@@ -9,9 +9,9 @@ from string import ascii_lowercase
 from typing import Annotated, Any
 
 import yaml
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter
 
-from ragauge.errors import UserError, first_problem, unknown
+from ragauge.errors import UserError, unknown, validating
 from ragauge.io import safe_yaml
 
 # by the model's vocabulary; all others: GPT-NeoX's counts
@@ -94,11 +94,8 @@ def _counts(entry: object, place: str) -> TokenCounts:
     for key in entry if isinstance(entry, dict) else ():
         if key not in KEYS:
             raise unknown("key", key, KEYS, place)
-    try:
+    with validating(place, f"; token counts need {', '.join(KEYS)}"):
         return TypeAdapter(TokenCounts).validate_python(entry)
-    except ValidationError as error:
-        needed = f"token counts need {', '.join(KEYS)}"
-        raise UserError(f"{place}: {first_problem(error)}; {needed}") from None
 
 
 @cache

@@ -9,9 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
-from ragauge.errors import UserError, first_problem
+from ragauge.errors import UserError, validating
 from ragauge.io.files import os_errors_as_user_errors, replace_atomically
 
 VERSION = 1  # of files of records, finished or not
@@ -266,10 +266,8 @@ def parse_lines(
     seen = set[str]()
     for number, line in enumerate(lines, start=first):
         if line.strip():
-            try:
+            with validating(f"{path}:{number}: not a record"):
                 record = kind.model_validate_json(line)
-            except ValidationError as error:
-                raise UserError(f"{path}:{number}: not a record: {first_problem(error)}") from error
             note_key(seen, record.key, f"{path}:{number}")
             yield line, record
 

@@ -12,10 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ValidationError
-
 from ragauge.cost.trace import Call, Trace
-from ragauge.errors import UserError, first_problem
+from ragauge.errors import validating
 from ragauge.io import records
 from ragauge.io.jsonl import read_object
 from ragauge.io.records import SequenceRecord
@@ -171,11 +169,8 @@ def pipelines(runs: Runs) -> list[PipelineRun]:
 def _recorded(runs: Runs, path: Path) -> PipelineRun:
     meta = records.read_meta(path) or {}
     where = records.meta_path(path)
-    try:
+    with validating(f"{where}: not the specification of a pipeline of this version"):
         specification = PipelineSpecification.model_validate(meta.get("specification"))
-    except ValidationError as error:
-        problem = f"not the specification of a pipeline of this version: {first_problem(error)}"
-        raise UserError(f"{where}: {problem}") from error
     return PipelineRun(runs, path.stem, specification, path, meta)
 
 

@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass
 
-from pydantic import ValidationError
-
-from ragauge.errors import UserError, first_problem
+from ragauge.errors import validating
 from ragauge.pipelines.retrieval.reports import StalenessReport
 from ragauge.pipelines.retrieval.settings import StalenessSettings
 from ragauge.results.pipelines import IndexName
@@ -27,13 +25,8 @@ def comparisons(runs: Runs) -> list[StalenessEntry]:
     """Return the comparisons with a report, then those of the configuration that have none."""
     by_name = {}
     for path in sorted((runs.folder / "staleness").glob("*.json")):
-        try:
+        with validating(f"{path}: not a comparison of stale queries"):
             report = StalenessReport.model_validate_json(path.read_bytes())
-        except OSError as error:
-            raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
-        except ValidationError as error:
-            problem = f"not a comparison of stale queries: {first_problem(error)}"
-            raise UserError(f"{path}: {problem}") from error
         by_name[path.stem] = _entry(path.stem, report, report.filled, report)
     for name, settings in runs.config.staleness.items():
         if name not in by_name:

@@ -9,9 +9,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, Self, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from ragauge.errors import UserError, first_problem
+from ragauge.errors import validating
 from ragauge.io.jsonl import JsonObject, read_object
 from ragauge.methods.base.method import Method, State
 from ragauge.methods.base.states import effective_state, usable_state
@@ -333,10 +333,8 @@ class TimesFile(TimesModel):
     def read(cls, path: Path) -> Self:
         """Read a file. Raises UserError: no JSON, or a key has no valid value."""
         content = read_object(path)
-        try:
+        with validating(str(path)):
             times = cls.model_validate(content, strict=True)
-        except ValidationError as error:
-            raise UserError(f"{path}: {first_problem(error)}") from error
         return times.model_copy(update={"model": path.stem, "dataset": path.parent.name})
 
 

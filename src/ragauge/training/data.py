@@ -12,14 +12,14 @@ from functools import cached_property
 from itertools import chain, islice, zip_longest
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from ragauge.assets import resolver
 from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.cost.machine import provenance
 from ragauge.datasets.base.examples import read_examples
 from ragauge.engines.loading import load_lm
-from ragauge.errors import UserError, first_problem
+from ragauge.errors import UserError, validating
 from ragauge.io.digest import digest
 from ragauge.io.files import file_sha256, replace_atomically
 from ragauge.io.jsonl import read_jsonl
@@ -120,10 +120,8 @@ def read(path: Path) -> list[TrainingDocument]:
     adapter = TypeAdapter(TrainingDocument)
     documents = []
     for number, record in read_jsonl(path):
-        try:
+        with validating(f"{path}:{number}"):
             document = adapter.validate_python(record)
-        except ValidationError as error:
-            raise UserError(f"{path}:{number}: {first_problem(error)}") from error
         length = len(document.text)
         spans = document.spans
         if not spans or any(not 0 <= span.start < span.stop <= length for span in spans):

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from ragauge.datasets.base.dataset import Example
-from ragauge.errors import UserError, first_problem
+from ragauge.errors import UserError, validating
 from ragauge.io.files import write_file
 from ragauge.io.jsonl import read_jsonl
 
@@ -32,10 +32,8 @@ def read_examples(path: Path) -> list[Example]:
     """
     examples = []
     for number, record in read_jsonl(path):
-        try:
+        with validating(f"{path}:{number}"):
             examples.append(_EXAMPLE.validate_json(json.dumps(record), strict=True))
-        except ValidationError as error:
-            raise UserError(f"{path}:{number}: {first_problem(error)}") from None
     if not examples:
         raise UserError(f"{path}: holds no questions")
     return examples

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, PositiveInt, TypeAdapter, ValidationError
+from pydantic import BaseModel, PositiveInt, TypeAdapter
 
 from ragauge.assets.tokenizer import check_rows, load_tokenizer
-from ragauge.errors import UserError, first_problem, in_one_line
+from ragauge.errors import UserError, in_one_line, validating
 
 logger = logging.getLogger(__name__)
 
@@ -82,10 +82,8 @@ def read_settings(path: Path, kind: type[Settings], default: Settings) -> Settin
     """
     if not path.is_file():
         return default
-    try:
+    with validating(f"encoder {path}"):
         return TypeAdapter(kind).validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise UserError(f"encoder {path}: {first_problem(error)}") from error
 
 
 def positions(model: Any) -> int:
