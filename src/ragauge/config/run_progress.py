@@ -13,12 +13,14 @@ STEP_S = 1.0  # between two lines for those who do not see Snakemake's
 STEPS = "RAGAUGE_STEPS"  # set in the environment for them
 MIN_SHARE = 0.02  # of the run that is done before the rest is estimated
 ALL_QUESTIONS = 100  # counted for a job that answers all questions of a data set
+TIMED = ("latency", "load", "stream")  # rules of jobs that time methods
+TIMED_QUESTIONS = 50  # counted for one of them
 
 
 class JobProgress(NamedTuple):
     name: str
     is_done: Callable[[], bool]
-    weight: int = 1  # of its time: its questions, and one
+    weight: int = 1  # of its time: its questions, or what counts as them, and one
 
 
 def line(jobs: Sequence[JobProgress], pending: Sequence[JobProgress], elapsed_s: float) -> str:
@@ -55,7 +57,8 @@ def job_of(dag: Any, job: Any, limit: Callable[[Any], int | None]) -> JobProgres
     """
     name = " ".join([str(job.rule.name).replace("_", " "), *list(job.wildcards)[-1:]])
     asks = hasattr(job.output, "records") and hasattr(job.input, "examples")
-    weight = 1 + (limit(job.wildcards) or ALL_QUESTIONS) if asks else 1
+    questions = (limit(job.wildcards) or ALL_QUESTIONS) if asks else 0
+    weight = 1 + (TIMED_QUESTIONS if job.rule.name in TIMED else questions)
     return JobProgress(name, lambda: bool(dag.finished(job)), weight)
 
 

@@ -13,7 +13,7 @@ import statistics
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -99,35 +99,33 @@ def measure_latency(
     # a GPU computes documents faster than a disk stores them
     on_disk = "disk" in settings.states or device == "cpu"
     disk = folder if on_disk else None
-    result = run(variants, bench, settings, machine, seed=seed, disk=disk)
     others = [
         settings.model_copy(update={"new_tokens": n, "states": settings.timed_states})
         for n in settings.all_new_tokens[1:]
     ]
-    alone = replace(bench, batch=())
-    further = [run(variants, alone, other, machine, seed=seed, disk=disk) for other in others]
+    result, *further = run(variants, bench, [settings, *others], machine, seed=seed, disk=disk)
     return result.model_copy(update={"other_lengths": further})
 
 
 def run(
     variants: Mapping[str, Method],
     bench: Bench,
-    settings: LatencySettings,
+    lengths: Sequence[LatencySettings],
     machine: Mapping[str, Any],
     *,
     seed: int = 0,
     disk: Path | None = None,
-) -> LatencyTimes:
+) -> list[LatencyTimes]:
     """Time every method variant in each of its states on the prompts, with responses of
-    `new_tokens` tokens.
+    `new_tokens` tokens, in which alone `lengths` differ.
 
-    The trials are divided over the prompts of `bench`, and one prompt's prepared states are in
-    memory at a time; every method that looks for evidence has as many trials on its batch. With a
-    `disk`, variants that read the same documents compute them once between them; their keys and
-    values are the same bits. With the state `disk`, what a method prepares is also timed as it
-    comes from there. `disk` is a folder on it.
+    The trials are divided over the prompts of `bench`. One prompt's prepared states are in memory
+    at a time, for all lengths; every method that looks for evidence has as many trials on its
+    batch, of the first length. With a `disk`, variants that read the same documents compute them
+    once between them; their keys and values are the same bits. With the state `disk`, what a method
+    prepares is also timed as it comes from there. `disk` is a folder on it.
 
-    Returns: the times; `gap` explains why measured speedups over the first variant of the method
+    Returns: the times of each length; `gap` explains why measured speedups over the first variant of the method
         naive are not the theoretical ones. Where other processes used the machine, `load.busy` says how
         and all trials count, or `refused` says so, and `summary` and `gap` are empty.
 
@@ -142,6 +140,7 @@ def run(
         raise UserError(
             f"threads: torch has {threads} threads on {cores} cores; use {cores} or fewer"
         )
+    settings = lengths[0]
     able, unsupported = timing.supported(variants, bench.lm)
     one_document = all(len(prompt.documents) == 1 for prompt in bench.prompts)
     usable = {name: usable_state(method, one_document) for name, method in able.items()}
@@ -158,53 +157,34 @@ def run(
         if bench.batch
         else {}
     )
+    trials_of_lengths = trials * (len(lengths) * len(timed_methods) + len(finding))
     with (
-        bar(
-            f"timing on {bench.dataset}", "trial", (len(timed_methods) + len(finding)) * trials
-        ) as progress,
+        bar(f"timing on {bench.dataset}", "trial", trials_of_lengths) as progress,
         _quiet_collector(),
     ):
-        timed = _Trials(
-            {key: in_state(method, key[1]) for key, method in timed_methods.items()},
-            bench.lm,
-            settings,
-            machine,
-            random.Random(seed),
-            disk,
-            progress,
-        )
+        timed = [
+            _Trials(
+                {key: in_state(method, key[1]) for key, method in timed_methods.items()},
+                bench.lm,
+                one,
+                machine,
+                random.Random(seed),
+                disk,
+                progress,
+            )
+            for one in lengths
+        ]
         for index, (prompt, share) in enumerate(zip(bench.prompts, shares, strict=True)):
             if share:
-                timed.time_prompt(index, prompt, share)
-        timed.time_batch(finding, bench.batch)
-    rows = timed.rows
-    busy = disturbance(rows, timed.load, machine.get("load_share", 0.0), timed.gpu)
-    refused = None if settings.allow_load else busy
-    all_count = busy is not None
+                states = timed[0].prepared(prompt)
+                for of_length in timed:
+                    of_length.preparations = timed[0].preparations
+                    of_length.time_prompt(index, prompt, states, share)
+                del states  # memory for what is prepared anew
+                timed[0].time_documents(index, prompt)
+        timed[0].time_batch(finding, bench.batch)
     naive = next((name for name, method in variants.items() if isinstance(method, Naive)), None)
-    states = {
-        state: timed.state_times(
-            {(name, effective_state(usable[name], state)) for name in able},
-            naive,
-            all_count,
-            is_shown=not refused,
-        )
-        for state in settings.timed_states
-    }
-    documents = DocumentTrials(state=cold.STATE, rows=timed.documents)
-    batches = EvidenceTrials(questions=len(bench.batch), rows=timed.batches)
-    graphs = cuda_graphs(bench.lm)
-    return LatencyTimes(
-        **bench.result(settings, seed, unsupported, cache_state=CACHE_STATE, cuda_graphs=graphs),
-        machine=dict(machine),
-        load=timed.load_facts(busy),
-        refused=refused,
-        usable=usable,
-        states=states,
-        rows=rows,
-        documents=documents if "disk" in settings.states else None,
-        evidence_batches=batches if bench.batch else None,
-    )
+    return [of_length.result(bench, usable, naive, seed, unsupported) for of_length in timed]
 
 
 def summarise(rows: Sequence[Trial], disturbed: bool = False) -> dict[str, dict[str, Spread]]:
@@ -330,10 +310,8 @@ class _Trials:
         self.retries_left = max(RETRIES, int(RETRIED * len(self.variants) * self.settings.trials))
         self.gpu = watch(str(self.engine.device))
 
-    def time_prompt(self, index: int, prompt: Prompt, trials: int) -> None:
-        """Prepare every variant on a prompt, warm it up, and time it `trials` times in seeded
-        random orders.
-        """
+    def prepared(self, prompt: Prompt) -> dict[Timed, Any]:
+        """What each variant has read of a prompt before the question."""
         self.progress.set_postfix_str("preparing documents")
         with (
             cold.storing_documents(self.engine, self.disk, cold.UNBOUNDED)
@@ -341,8 +319,14 @@ class _Trials:
             else nullcontext()
         ):
             states = {key: self._prepared(key, prompt) for key in self.variants}
-        costs = {key: self._warm_up(key, states[key], prompt) for key in self.variants}
         self.progress.set_postfix_str("")
+        return states
+
+    def time_prompt(
+        self, index: int, prompt: Prompt, states: Mapping[Timed, Any], trials: int
+    ) -> None:
+        """Warm every variant up on a prompt, and time it `trials` times in seeded random orders."""
+        costs = {key: self._warm_up(key, states[key], prompt) for key in self.variants}
         for _ in range(trials):
             gc.collect()
             self.gpu.look()
@@ -354,16 +338,20 @@ class _Trials:
                 facts = {"variant": key[0], "state": key[1], "trial": number, "prompt": index}
                 self.rows.append(Trial(**facts, **times, **costs[key], **self.preparations[key]))
         self.gpu.look()
-        if self.disk and "disk" in self.settings.states:
-            states.clear()  # memory for what is prepared anew
-            # once a prompt, since computing takes seconds
-            for (name, state), method in self.variants.items():
-                if method.usable_state() != state:  # it has nothing ready
-                    continue
-                gc.collect()
-                prepare = partial(method.prepare, self.engine, prompt)
-                documents = cold.time_documents(name, index, prepare, self.engine, self.disk)
-                self.documents += [documents] if documents else []
+
+    def time_documents(self, index: int, prompt: Prompt) -> None:
+        """Time a prompt's documents as they come from the disk, where the protocol has that state;
+        once, since computing takes seconds.
+        """
+        if not self.disk or "disk" not in self.settings.states:
+            return
+        for (name, state), method in self.variants.items():
+            if method.usable_state() != state:  # it has nothing ready
+                continue
+            gc.collect()
+            prepare = partial(method.prepare, self.engine, prompt)
+            documents = cold.time_documents(name, index, prepare, self.engine, self.disk)
+            self.documents += [documents] if documents else []
 
     def _prepared(self, key: Timed, prompt: Prompt) -> Any:
         """What a variant has read before the question; notes its seconds (of computing, also where
@@ -476,6 +464,45 @@ class _Trials:
     def _answer(self, key: Timed, state: Any, prompt: Prompt) -> None:
         answer = self.variants[key].answer(self.engine, state, prompt, self.limits)
         timing.check_length(answer, self.limits, self.engine, key[0])
+
+    def result(
+        self,
+        bench: Bench,
+        usable: dict[str, State],
+        naive: str | None,
+        seed: int,
+        unsupported: Mapping[str, str],
+    ) -> LatencyTimes:
+        """The times of all prompts."""
+        settings = self.settings
+        busy = disturbance(self.rows, self.load, self.machine.get("load_share", 0.0), self.gpu)
+        refused = None if settings.allow_load else busy
+        states = {
+            state: self.state_times(
+                {(name, effective_state(own, state)) for name, own in usable.items()},
+                naive,
+                busy is not None,
+                is_shown=not refused,
+            )
+            for state in settings.timed_states
+        }
+        on_disk = "disk" in settings.states
+        documents = DocumentTrials(state=cold.STATE, rows=self.documents) if on_disk else None
+        batches = EvidenceTrials(questions=len(bench.batch), rows=self.batches)
+        graphs = cuda_graphs(bench.lm)
+        return LatencyTimes(
+            **bench.result(
+                settings, seed, unsupported, cache_state=CACHE_STATE, cuda_graphs=graphs
+            ),
+            machine=dict(self.machine),
+            load=self.load_facts(busy),
+            refused=refused,
+            usable=usable,
+            states=states,
+            rows=self.rows,
+            documents=documents,
+            evidence_batches=batches if self.batches else None,
+        )
 
     def load_facts(self, busy: str | None) -> TrialLoad:
         return TrialLoad(

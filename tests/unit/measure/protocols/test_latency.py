@@ -49,7 +49,7 @@ def prompt():
 
 def _run(lm, prompts, seed=0, **options):
     variants = {"naive": make("naive"), "k1": make("superposition", top_k=1)}
-    return latency.run(variants, Bench(lm, prompts), settings(**options), MACHINE, seed=seed)
+    return latency.run(variants, Bench(lm, prompts), [settings(**options)], MACHINE, seed=seed)[0]
 
 
 def settings(**options):
@@ -122,7 +122,7 @@ def test_no_clock_has_the_embeddings_of_documents(encoder, monkeypatch):
         "dense": make("dense", **options),
         "uncached": make("dense", **options, path_caching=False),
     }
-    result = latency.run(variants, Bench(reader, [prompt]), settings(trials=2), MACHINE)
+    result = latency.run(variants, Bench(reader, [prompt]), [settings(trials=2)], MACHINE)[0]
     assert {row.state for row in result.rows} == {"nothing", "documents"}
     assert all(0 < row.first_token_s <= row.total_s < 0.3 for row in result.rows)
     assert all(0 <= row.preparation_s < 0.3 for row in result.rows)
@@ -180,7 +180,7 @@ def test_a_disturbed_trial_is_repeated_and_the_repeat_counts(lm, prompt, monkeyp
         None,
         bar("", "trial"),
     )
-    times.time_prompt(0, prompt, 3)
+    times.time_prompt(0, prompt, times.prepared(prompt), 3)
     assert [(row.load_share, row.disturbed) for row in times.rows] == [(0.0, False)] * 3
     assert times.retried == 2
 
@@ -227,6 +227,25 @@ def test_evidence_for_several_questions_is_timed_side_by_side():
     assert all(row.evidence_s > 0 and "load_share" in row.model_fields_set for row in timed.rows)
     assert result.other_lengths[0].evidence_batches is None
     assert _run(decoder, prompts).evidence_batches is None
+
+
+def test_a_prompt_is_prepared_once_for_all_lengths_of_a_response(lm, prompt):
+    prepared = []
+    naive = make("naive")
+    right = type(naive).prepare
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            type(naive), "prepare", lambda *given: prepared.append(given[-1]) or right(*given)
+        )
+        protocol = settings(trials=2, warmup=1, more_new_tokens=[2, 3], states=["set"])
+        prompts = [prompt, replace(prompt, question="Where?")]
+        result = latency.measure_latency(
+            {"naive": naive}, Bench(lm, prompts), protocol, machine=MACHINE
+        )
+    assert prepared == prompts
+    for times in (result, *result.other_lengths):
+        assert [row.prompt for row in times.rows] == [0, 1]
+        assert all(row.preparation_bytes > 0 for row in times.rows)
 
 
 def test_bad_protocols_are_user_errors(lm, prompt):
