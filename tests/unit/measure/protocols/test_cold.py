@@ -27,9 +27,8 @@ def test_the_protocol_times_what_is_computed_kept_and_read(tmp_path):
     variants = {"naive": make("naive"), "k1": make("superposition", top_k=1)}
     lm = tiny_lm()
     cold_documents = settings("k1", trials=2, states=["documents", "set", "disk"])
-    result = latency.run(
-        variants, Bench(lm, [tiny_prompt()]), cold_documents, MACHINE, disk=tmp_path / "kept"
-    )
+    bench = Bench(lm, [tiny_prompt()])
+    [result] = latency.run(variants, bench, [cold_documents], MACHINE, disk=tmp_path / "kept")
     (row,) = result.documents.rows
     # naive prepares nothing
     assert (row.variant, row.prompt) == ("k1", 0)
@@ -37,9 +36,8 @@ def test_the_protocol_times_what_is_computed_kept_and_read(tmp_path):
     assert not list((tmp_path / "kept").iterdir())
     assert lm.documents is None
     assert result.documents.state == cold.STATE
-    assert (
-        latency.run(variants, Bench(lm, [tiny_prompt()]), settings("k1"), MACHINE).documents is None
-    )
+    [result] = latency.run(variants, bench, [settings("k1")], MACHINE)
+    assert result.documents is None
 
 
 def test_a_disk_that_keeps_nothing_is_told(tmp_path, monkeypatch):
