@@ -166,12 +166,12 @@ def estimate(config: Config, rates: Rates, cores: int | None = None) -> Estimate
         if not seconds or not count:
             missing[rates.unknown.get(work, "no records")] += 1
         elif work.new_tokens:
-            times += _times(config, work.job, *seconds[0])
+            times += _times(config, work, *seconds[0])
         else:
             left = _questions_left(config, work.job, count)
             answers += Span.of_samples([sum(question) for question in seconds]) * left
             if _is_timed_at_median(config, work.job):  # of answers as long as these
-                times += _times(config, work.job, *seconds[0])
+                times += _times(config, work, *seconds[0])
     at_once = min(cores or os.cpu_count() or 1, len(list(config.answers())))
     if at_once > 1:
         answers *= SIDE_BY_SIDE / at_once
@@ -324,15 +324,17 @@ def _questions_left(config: Config, job: AnswerJob, count: int) -> int:
     return max(min(count, config.limit(job) or count) - answered, 0)
 
 
-def _times(config: Config, job: AnswerJob, offline_s: float, online_s: float) -> Span:
-    """Seconds of the trials of a variant under the latency protocol, in all of its states.
+def _times(config: Config, work: Work, offline_s: float, online_s: float) -> Span:
+    """Seconds of the trials of a variant under the latency protocol, in all of its states. Prompts
+    are prepared for the first length of a response, and have been for the others.
 
     A plain prompt whose beginning is cached is read once a prompt, and its trials count nothing.
     """
-    protocol = config.protocol(job.dataset)
+    protocol = config.protocol(work.job.dataset)
     assert protocol is not None
-    method = config.method(job)
+    method = config.method(work.job)
     prompts = min(TRIAL_PROMPTS, protocol.trials)
+    prepared = prompts if work.new_tokens == protocol.new_tokens else 0
     trials = protocol.warmup * prompts + protocol.trials
     total = 0.0
     usable = method.usable_state()
@@ -340,9 +342,9 @@ def _times(config: Config, job: AnswerJob, offline_s: float, online_s: float) ->
         if state == "nothing":
             total += trials * (offline_s + online_s)
         elif method.prepares:
-            total += prompts * offline_s + trials * online_s
+            total += prepared * offline_s + trials * online_s
         else:
-            total += prompts * online_s
+            total += prepared * online_s
     return Span.of_samples([total])
 
 

@@ -81,7 +81,7 @@ def test_times_are_those_of_the_protocol():
     assert made.sections["times"].likely == pytest.approx((3 + 4) * 0.5 + 3 * 0.5)
     assert "times" not in estimate(config, rates(), 1).sections
     both = estimate(experiment(latency=latency), rates(naive=(0.0, 0.5)), 1)
-    answers = 7 * 2.0 + 3 * 2.0  # of the length of the answers, which take 2 s
+    answers = 7 * 2.0  # of the length of the answers, which take 2 s; prompts have been read
     assert both.sections["times"].likely == pytest.approx(5.0 + answers)
 
 
