@@ -73,7 +73,7 @@ def test_documents_stand_as_another_system_ranked_them(tmp_path):
     ]
     ranked.write_text("\n".join(rows))
     found = loader.load("nq_open", data=data, limit=2, retrieved=str(ranked))
-    for before, after in zip(plain, found, strict=False):
+    for before, after in zip(plain[:2], found, strict=True):
         order = [2, 4, 0, 1, 3]
         assert after.documents == tuple(before.documents[i] for i in order)
         assert after.gold == (order.index(before.gold[0]),)
