@@ -23,6 +23,7 @@ from ragauge.config.model import ModelEntry
 from ragauge.engines.lm import LM
 from ragauge.engines.loading import load_lm
 from ragauge.engines.spans import Row
+from ragauge.io import progress
 from ragauge.measure.answering import ask
 from ragauge.measure.inputs import QuestionSource, specification
 from ragauge.methods.base.making import make
@@ -90,7 +91,8 @@ def _read(lms: Mapping[str, LM], args: argparse.Namespace) -> dict[str, dict[str
             "input_ids"
         ]
     sums = {name: torch.zeros(3, dtype=torch.float64) for name in lms}
-    for start in range(0, args.windows * args.window, args.window):
+    starts = range(0, args.windows * args.window, args.window)
+    for start in progress.bar("perplexity", "window", iterable=starts):
         window = ids[start : start + args.window]
         exact = _logits(lms[args.reference], window)
         for name, lm in lms.items():
@@ -133,7 +135,7 @@ def _answers(lms: Mapping[str, LM], args: argparse.Namespace) -> dict[str, dict[
         stated = specification(
             method, questions, ModelEntry(source=args.model), args.max_new_tokens
         )
-        for example in examples:
+        for example in progress.bar(method_name, "question", iterable=examples):
             for name, lm in lms.items():
                 record = ask(lm, method, example, stated)
                 scores[name][method_name].append(best_subspan_em.score(record.model_dump()) or 0.0)

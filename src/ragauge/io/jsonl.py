@@ -7,7 +7,9 @@ import json
 import math
 import re
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,9 +90,13 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def json_object(text: bytes, place: str, **options: Any) -> dict[str, Any]:
-    """Parse a JSON object in UTF-8; raise UserError that names the place if it is none."""
+    """Parse a JSON object in UTF-8; raise UserError that names the place if it is none, or if a key
+    stands twice in an object, of which json would keep the last.
+    """
     try:
-        value = json.loads(text, **options)
+        value = json.loads(text, object_pairs_hook=partial(distinct, place), **options)
+    except UserError:
+        raise
     except (
         ValueError,
         RecursionError,
@@ -101,6 +107,15 @@ def json_object(text: bytes, place: str, **options: Any) -> dict[str, Any]:
         raise UserError(f"{place}: not valid JSON: {error}{remedy}") from error
     if not isinstance(value, dict):
         raise UserError(f"{place}: must be a JSON object, not {_shown(value)}")
+    return value
+
+
+def distinct(place: str, pairs: list[tuple[str, Any]]) -> JsonObject:
+    """An object of these keys and values; raises UserError with the place where a key repeats."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        repeated = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise UserError(f"{place}: {repeated!r} stands twice in one object; leave one of them")
     return value
 
 

@@ -9,13 +9,13 @@ import json
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ragauge.errors import UserError, meant
-from ragauge.io.jsonl import field, objects, read_jsonl, strings
+from ragauge.io.jsonl import distinct, field, objects, read_jsonl, strings
 from ragauge.methods.prompts.templates import ends_sentence
 
 TABLE_SUFFIXES = (".csv", ".tsv")
@@ -127,8 +127,12 @@ def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     records: Iterable[tuple[Any, str]]
     records = ((record, f"{path}:{number}") for number, record in read_jsonl(path, parse_float=str))
     content: Any = None
-    with suppress(OSError, ValueError, RecursionError):
-        content = json.loads(path.read_bytes(), parse_float=str)
+    try:
+        once = partial(distinct, str(path))
+        content = json.loads(path.read_bytes(), parse_float=str, object_pairs_hook=once)
+    except (OSError, ValueError, RecursionError) as error:  # it is of JSON lines, or no JSON
+        if isinstance(error, UserError):
+            raise
     if type(content) is list:
         records = objects({"questions": content}, "questions", str(path))
     elif isinstance(content, dict) and "data" in content:

@@ -202,6 +202,16 @@ def test_what_may_be_misread_is_refused_with_its_line(tmp_path, content, message
             '{"question": "Who?"}\n'.encode("utf-16"),
             "q.jsonl:1: .*convert it to UTF-8, as with iconv",
         ),
+        (
+            "q.jsonl",
+            b'{"question": "Who?"}\n{"question": "Where?", "answers": ["a"], "answers": ["b"]}\n',
+            "q.jsonl:2: 'answers' stands twice in one object",
+        ),
+        (
+            "q.json",
+            b'[{"question": "Who?"},\n {"question": "Where?", "question": "When?"}]',
+            "q.json: 'question' stands twice in one object",
+        ),
     ],
 )
 def test_other_files_are_refused(tmp_path, name, content, message):
