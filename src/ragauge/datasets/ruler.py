@@ -2,7 +2,8 @@
 
 All documents of a question have the same tokens in number under a tokenizer that has common words
 as one token each (SmolLM2's and Qwen2.5's do), and as many words of the question: no rule of length,
-place or words finds the gold ones. In `common_words` all documents are gold.
+place or single words finds the gold ones; a needle's key, two words together, does. In
+`common_words` all documents are gold.
 """
 
 import re

@@ -5,7 +5,7 @@ gold document; and what the questions of a data set have in common.
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache
-from itertools import compress
+from itertools import compress, pairwise
 
 import numpy as np
 
@@ -21,7 +21,9 @@ from ragauge.text import terms
 NEAR = 0.8  # Jaccard similarity of the words of two questions from which they are near-duplicates
 CHANCE = "gold_at_random"
 BLIND = ("gold_is_shortest", "gold_is_longest", "gold_is_first", "gold_is_last")  # read nothing
-RULES = (*BLIND, "gold_has_most_title_words", "gold_has_most_words")  # of the question's words
+# of the question's words, and of its pairs of words that follow one another
+OF_WORDS = ("gold_has_most_title_words", "gold_has_most_words", "gold_has_most_word_pairs")
+RULES = (*BLIND, *OF_WORDS)
 Features = dict[str, float]  # of a question
 
 
@@ -41,9 +43,10 @@ def features(questions: Sequence[Example]) -> list[Features]:
         for example in questions
     ]
     uses = Counter(text for texts in golden for text in texts)
-    words = [{*terms(example.question)} for example in questions]
+    asked = [terms(example.question) for example in questions]
+    words = [*map(set, asked)]
     known = []
-    for example, texts, own in zip(questions, golden, words, strict=True):
+    for example, texts, question, own in zip(questions, golden, asked, words, strict=True):
         documents = example.documents
         found: Features = {
             "near_duplicate": sum(len(own & w) >= NEAR * len(own | w) for w in words) > 1,
@@ -57,6 +60,8 @@ def features(questions: Sequence[Example]) -> list[Features]:
             titles = [terms(document.title) for document in documents]
             whole = [terms(f"{document.title} {document.text}") for document in documents]
             shared = [np.array([len(own & {*w}) for w in some]) for some in (titles, whole)]
+            pairs = {*pairwise(question)}
+            shared.append(np.array([len(pairs & {*pairwise(w)}) for w in whole]))
             sizes = np.array([*map(len, whole)])
             scores = (0 * place, -sizes, sizes, -place, place, *shared)
             for rule, score in zip((CHANCE, *RULES), scores, strict=True):

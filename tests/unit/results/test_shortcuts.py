@@ -2,6 +2,7 @@
 
 import random
 import re
+from itertools import pairwise
 from statistics import mean
 
 import pytest
@@ -52,6 +53,13 @@ def by_hand(one):
             [sum(w in d.title.split() for w in set(asked)) for d in one.documents], one.gold
         ),
         "gold_has_most_words": choice([sum(w in d for w in set(asked)) for d in words], one.gold),
+        "gold_has_most_word_pairs": choice(
+            [
+                sum(f" {a} {b} " in f" {' '.join(d)} " for a, b in {*pairwise(asked)})
+                for d in words
+            ],
+            one.gold,
+        ),
         "answer_elsewhere": any(
             one.answers[0] in d.text.split()
             for i, d in enumerate(one.documents)

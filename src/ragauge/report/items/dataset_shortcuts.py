@@ -1,13 +1,13 @@
 """Shortcuts of data sets: what finds the gold document without reading.
 
 What this shows: how often the gold document is the shortest, the longest, the first or the last, or
-has most words of the question in its title or in all of it, beside a random choice; where a rule
-cannot tell documents apart it counts as a random choice among them. Then the lengths of gold and of
-other documents, and the shares of questions with an answer in another document too, with a
-near-duplicate (80% of the words in common) and with a gold document that another question has. Of
-one long text `place_of_gold` says where its gold stretch lies, from 0 to 1. A rule whose interval is
-above chance is named below every table of the data set, and tables of rankers split their questions
-by the best one that reads nothing.
+has most words of the question in its title or in all of it, or most of its pairs of words that
+follow one another, beside a random choice; where a rule cannot tell documents apart it counts as a
+random choice among them. Then the lengths of gold and of other documents, and the shares of
+questions with an answer in another document too, with a near-duplicate (80% of the words in common)
+and with a gold document that another question has. Of one long text `place_of_gold` says where its
+gold stretch lies, from 0 to 1. A rule whose interval is above chance is named below every table of
+the data set, and tables of rankers split their questions by the best one that reads nothing.
 
 Limits: a rule of words is a weak ranker, not a fault of the data set. Other shortcuts, of style for
 example, are not looked for. A data set that names no gold document has no rows of rules.

@@ -6,9 +6,10 @@ of all documents of a question. `state` is what was read before the question (do
 Lines that cross say from which length on reuse, compression, superposition or ranking is better or
 sooner than another.
 
-Limits: needles stand among made-up sentences that say nothing else, and rankers of words cannot find
-them (docs/data-sets.md). More tokens are more documents, or longer ones, as the data set's options
-say.
+Limits: needles stand among made-up sentences that say nothing else. Rankers of single words cannot
+find them, but two words of the question that follow one another, the needle's key, do
+(docs/data-sets.md): what looks for the question's words in their order finds every one. More tokens
+are more documents, or longer ones, as the data set's options say.
 """
 
 from statistics import median
