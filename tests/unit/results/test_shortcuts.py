@@ -54,10 +54,7 @@ def by_hand(one):
         ),
         "gold_has_most_words": choice([sum(w in d for w in set(asked)) for d in words], one.gold),
         "gold_has_most_word_pairs": choice(
-            [
-                sum(f" {a} {b} " in f" {' '.join(d)} " for a, b in {*pairwise(asked)})
-                for d in words
-            ],
+            [sum(f" {a} {b} " in f" {' '.join(d)} " for a, b in {*pairwise(asked)}) for d in words],
             one.gold,
         ),
         "answer_elsewhere": any(
