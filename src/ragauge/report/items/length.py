@@ -38,9 +38,11 @@ def table(runs: Runs) -> Table:
 
 
 def draw(table: Table) -> Figure:
+    measured = set(table.dropna(subset=["measured"])["quantity"])  # a run may have no times
+    drawn = {quantity: y for quantity, y in DRAWN.items() if quantity in measured}
     panels = []
     for key, part in table.groupby(["model", "task", "state"], sort=False):
-        for quantity, y in DRAWN.items():
+        for quantity, y in drawn.items():
             plot = Lines("tokens", X, quantity, y, line=lines.variant)
             panels.append(Panel(TITLE.format(*key), X, y, plot.points(part)))
     return lines.draw(
