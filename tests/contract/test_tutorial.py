@@ -6,7 +6,6 @@ import pytest
 
 from ragauge.assets import resolver
 from ragauge.cli import _main
-from synthetic_run import write_variant
 
 MODEL = "smollm2-135m-instruct"
 
@@ -49,22 +48,3 @@ def test_the_study_finds_what_is_shown(page, example, capsys):
     assert _main.main(["study", *given, "--model", MODEL, "--out", "study", "--no-run"]) == 0
     first, _ = shown(page, "3. Compare the methods")
     assert capsys.readouterr().out.splitlines()[:2] == first.splitlines()[:2]
-
-
-def test_the_table_of_comparisons_has_these_columns_and_variants(
-    page, tmp_path, monkeypatch, capsys
-):
-    """On invented records of the same variants."""
-    monkeypatch.chdir(tmp_path)
-    table, _ = shown(page, "5. Use it from Python")
-    names = [line.split()[0] for line in table.splitlines()[1:]]
-    for name in (*names, "naive"):
-        method, _, top = name.partition("_k")
-        params = {"top_k": int(top)} if top else {}
-        write_variant(
-            tmp_path / "study/results/study", name, method, [True, False, True], params=params
-        )
-    code, _ = shown(page, "5. Use it from Python", "python")
-    exec(code, {})
-    printed = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert (printed[0], [row[0] for row in printed[1:]]) == (table.splitlines()[0].split(), names)

@@ -1,7 +1,6 @@
 """Servers whose service times are known, and what queueing theory says of them."""
 
 import json
-import math
 import threading
 import time
 from contextlib import contextmanager
@@ -61,14 +60,6 @@ def wait_of_m_d_1(rate, service):
     """Mean seconds in the queue (Pollaczek and Khinchine)."""
     busy = rate * service
     return busy * service / (2 * (1 - busy))
-
-
-def wait_of_m_m_c(rate, service, workers):
-    """Mean seconds in the queue (Erlang C)."""
-    load = rate * service
-    full = load**workers / math.factorial(workers) / (1 - load / workers)
-    waits = full / (sum(load**k / math.factorial(k) for k in range(workers)) + full)
-    return waits * service / (workers - load)
 
 
 def waits(arrivals, services, workers):

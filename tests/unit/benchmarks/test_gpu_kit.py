@@ -124,16 +124,6 @@ def test_tables_have_what_was_measured_and_the_state_of_reproduction_counts_it(r
     assert counted == {name: len(table) for name, table in tables.items()}
 
 
-def test_time_that_ends_and_steps_that_take_too_long_are_left_for_the_next_start(
-    unpacked, tmp_path
-):
-    one = ["run", tmp_path, *ENGINE, "--part", "machine"]
-    assert finished(kit(unpacked, *one, "--limit", "0.1"))[0] == 1
-    assert summary_of(tmp_path)["machine"]["status"] == "failed"
-    assert finished(kit(unpacked, *one, "--seconds", "0"))[0] == 0
-    assert summary_of(tmp_path)["machine"]["status"] == "not run"
-
-
 def test_what_runs_there_is_a_valid_experiment_over_known_shapes(tmp_path):
     kit = gpu_kit.read_kit()
     for name in (*kit["sizes"]["full"]["articles"], "corpus"):

@@ -140,11 +140,3 @@ def test_the_process_ends_with_the_run_and_commands_do_without_it(tmp_path):
     started = ForkServer(tmp_path, modules=0)
     assert started.end() == 0
     assert started.run("--version").stdout == plain("--version").stdout
-
-
-@pytest.mark.parametrize(("end", "code"), [("os._exit(3)", 3), ("os.kill(os.getpid(), 15)", 143)])
-def test_a_command_ends_as_its_fork_does(preloaded, end, code):
-    """The tests' own commands are of the same server, with Python in place of ragauge."""
-    command = [preloaded.folder / "python", "-c", f"import os; {end}"]
-    done = subprocess.run(command, env=preloaded.environment(), check=False)
-    assert done.returncode == code

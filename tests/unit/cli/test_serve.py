@@ -2,8 +2,6 @@
 whole, and mistakes.
 """
 
-from contextlib import ExitStack
-
 import numpy as np
 import pytest
 
@@ -15,10 +13,6 @@ from ragauge.pipelines.database import chunking, embed
 from ragauge.pipelines.indexes.ivf_pq import IvfPq
 from ragauge.pipelines.retrieval.retriever import Query, Retriever
 from ragauge.pipelines.service import process
-from ragauge.pipelines.service.client import Client, RetrievalError
-from ragauge.pipelines.service.fanout import Fanout
-from ragauge.pipelines.service.server import Server
-from ragauge.pipelines.service.settings import ServerSettings
 from ragauge.testing import write_checkpoint
 from tables import cases
 
@@ -88,35 +82,6 @@ def test_requests_searched_together_get_what_each_gets_by_itself(retriever):
     requests = [all_queries[:1], all_queries[1:4], all_queries[4:]]
     for answers, request in zip(retriever.search_together(requests), requests, strict=True):
         parts.assert_same(answers, retriever.search(request))
-
-
-def test_the_parts_answer_as_the_whole(folder, retriever):
-    shared = [query for query in queries(retriever) if query.k < 5]
-    with ExitStack() as opened:
-        clients = []
-        for number in range(SHARDS):
-            part = Retriever.open(
-                folder,
-                "ivf",
-                encoder=encoder_of(folder),
-                engine="torch",
-                threads=1,
-                part=(number, SHARDS),
-            )
-            server = opened.enter_context(Server(part, ServerSettings(port=0)))
-            clients.append(opened.enter_context(Client(server.address)))
-        merged = Fanout(clients).search(shared)
-        whole = retriever.search(shared)
-        with pytest.raises(
-            RetrievalError, match="budget_s requires a retriever whose latency was measured"
-        ):
-            Fanout(clients).search([Query(text="a", budget_s=1.0)])
-    for of_parts, answer in zip(merged, whole, strict=True):
-        distances = [row.distance for row in answer.rows]
-        assert [row.distance for row in of_parts.rows] == distances
-        # faiss breaks ties in the order of its lists
-        if len(set(distances)) == len(distances):
-            parts.assert_same([of_parts], [answer])
 
 
 @pytest.mark.parametrize(

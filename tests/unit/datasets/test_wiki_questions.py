@@ -7,7 +7,6 @@ import re
 
 import pytest
 
-from choose_distractors import ENCODER, choose
 from ragauge.assets import resolver
 from ragauge.datasets._wiki import (
     DOCUMENTS,
@@ -22,7 +21,6 @@ from ragauge.datasets._wiki import (
 from ragauge.datasets.base import loader
 from ragauge.datasets.base.wikipedia import read_passages
 from ragauge.errors import UserError
-from ragauge.methods.rankers.dense import load_encoder
 from ragauge.metrics.base import normalise
 from ragauge.results import shortcuts
 
@@ -99,23 +97,6 @@ def test_examples_have_twenty_documents_and_no_distractor_with_an_answer(corpus,
         answers = [normalise(answer) for answer in record["answers"]]
         others = [normalise(d["text"]) for d in record["documents"] if not d["is_gold"]]
         assert not any(answer in text for answer in answers for text in others), record["id"]
-
-
-def test_the_stored_distractors_are_those_that_the_encoder_chooses(corpus):
-    try:
-        resolver.resolve(ENCODER)
-    except UserError as error:
-        pytest.skip(f"needs the encoder: {error}")
-    question = MULTI[0]
-    stored = distractors(FILES[1], MULTI, corpus)[question.id]
-    encode = load_encoder(ENCODER).encode
-    # among others, the chosen ones stand first
-    rows = [*stored, *range(0, len(corpus), 300)]
-    rows += gold_passages(question, corpus)
-    few = [corpus[i] for i in dict.fromkeys(rows)]
-    embeddings = encode([f"{p.title}\n{p.text}" for p in few])
-    again = choose([question], few, embeddings, encode)[question.id]
-    assert {few[i].text for i in again} == {corpus[i].text for i in stored}
 
 
 def test_distractors_are_those_of_their_passages(corpus):

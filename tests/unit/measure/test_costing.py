@@ -65,17 +65,6 @@ def test_the_bytes_of_what_is_prepared_are_those_that_a_store_holds(name, option
     assert report["offline_kv_bytes"] == sum(tensor.nbytes for tensor in stored)
 
 
-def test_the_command_line_prints_one_json_object(capsys):
-    command = (
-        "cost --model mpt-7b-instruct --method superposition --top-k 4 --tokens nq_open --json"
-    )
-    assert main(command.split()) == 0
-    report = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert (report["method"], report["accounting"]) == ("superposition", "critical_path")
-    assert report["theoretical_speedup"] > 50
-    assert {call["stage"] for call in report["trace"]} == {"preamble", "documents", "query", "task"}
-
-
 def test_a_models_own_weights_are_timed_on_random_tokens(tmp_path):
     """The papers' CUDA protocol, `latency: {tokens: paper}`: no question is read."""
     counts = tmp_path / "counts.json"

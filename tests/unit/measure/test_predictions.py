@@ -53,13 +53,6 @@ def table(number, folder):
     return registry.module("item", f"superposition_table_{number}").table(Runs(folder))
 
 
-def test_every_row_of_the_four_tables_and_point_of_figure_5_is_there_once(written):
-    rows = json.loads(written.read_text())["rows"]
-    places = [(row["item"], row["model"], *row["keys"].values()) for row in rows]
-    assert len(places) == len(set(places)) == 132 + 4 * 5
-    assert all(row["critical_path_cycles"] > 0 for row in rows)
-
-
 def label(number, row):
     if number == 6:
         switches = (name for name in predictions.SWITCHES.values() if row[name] == "True")

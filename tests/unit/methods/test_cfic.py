@@ -12,8 +12,7 @@ from house_article import ARTICLE, LIMITS, answered, check_verbatim, long_lm, pr
 from ragauge.cost.flop import call_macs
 from ragauge.errors import UserError
 from ragauge.methods.base import making
-from ragauge.methods.base.grounding import CHUNK, answer_from
-from ragauge.methods.cfic import CFIC
+from ragauge.methods.base.grounding import answer_from
 from reuse_anchors import fresh
 
 VARIANTS = [
@@ -113,23 +112,6 @@ def test_evidence_is_verbatim_and_in_document_order(lm, options):
         answer = answered("cfic", prompt, lm, **options)
         check_verbatim(answer, prompt)
         assert len(answer.evidence) <= options.get("top_k", 3)
-
-
-def test_the_document_is_read_once_and_offline_for_all_questions(lm):
-    method = CFIC()
-    prompt = prompt_of(question="Where is it?")
-    with lm.tracing() as trace:
-        state = method.prepare(lm, prompt)
-    assert {(c.stage, c.offline) for c in trace} == {("documents", True)}
-    tokens = sum(c.lengths[0] for c in trace)
-    assert max(c.lengths[0] for c in trace) <= CHUNK
-    with lm.tracing() as trace:
-        method.answer(lm, state, prompt, LIMITS)
-    stages = [c.stage for c in trace]
-    assert (stages[0], stages[-3:]) == ("query", ["skip", "prompt", "decode"])
-    assert set(stages[1:-3]) == {"prefix"}
-    assert not any(c.offline for c in trace)
-    assert trace[0].past == (tokens,)
 
 
 # ---- memory

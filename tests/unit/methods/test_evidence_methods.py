@@ -51,13 +51,6 @@ def test_chunks_are_verbatim_and_within_the_volume(chunking, ranker, volume, enc
     assert answer.kept == tuple(sorted({piece.document for piece in answer.evidence or ()}))
 
 
-@pytest.mark.parametrize("question", ["Do ants run?", "zzz"])
-def test_the_control_takes_the_shortest_chunk_whatever_is_asked(question):
-    prompt = prompt_of(("", "Ants run very fast. Bees fly. Cats sleep long."), question=question)
-    options = {"ranker": "shortest", "words": 4, "volume": 12}
-    assert texts(answered("chunks", prompt, **options)) == ["Bees fly."]
-
-
 # ---- free extraction
 
 
@@ -250,39 +243,3 @@ def test_a_record_of_evidence_that_another_model_found_says_so(tmp_path, capsys)
     ):
         run(tmp_path, name, "--finder", other, "--overwrite", code=2)
         assert message in capsys.readouterr().err
-
-
-def test_a_pair_is_timed_with_its_finder(tmp_path):
-    model, finder = (
-        str(write_checkpoint(tmp_path / name, max_position_embeddings=2500, intermediate_size=size))
-        for name, size in (("model", 64), ("finder", 96))
-    )
-    models = {
-        "alone": {"source": model},
-        "pair": {"source": model, "finder": "wide"},
-        "wide": {"source": finder},
-    }
-    variants = {"naive": {}, "cfic": {"d": 32}}
-    config = {"run": "r", "models": models, "datasets": {"wiki_long": {}}, "methods": variants}
-    (tmp_path / "c.yaml").write_text(json.dumps(config))
-    options = ["--config", str(tmp_path / "c.yaml"), "--methods", "naive,cfic", "--prompts", "1"]
-    quick = ["--trials", "1", "--warmup", "1", "--allow-load", "--new-tokens", "2"]
-    flop = {}
-    for label in ("alone", "pair"):
-        assert main(["time", *questions(tmp_path), *options, *quick, "--model", label]) == 0
-        flop[label] = {
-            row["variant"]: row["flop"]
-            for row in json.loads((tmp_path / "x.jsonl").read_text())["rows"]
-        }
-    assert flop["pair"]["naive"] == flop["alone"]["naive"]
-    assert flop["pair"]["cfic"] > flop["alone"]["cfic"]
-
-
-def test_a_prompt_that_lost_its_middle_says_so(tmp_path):
-    for record in run(tmp_path, "naive", "--set", "dataset.max_length=900"):
-        assert record.status == "ok"
-        assert record.truncated > 0
-        assert record.evidence is None
-        assert record.tokens["generated"] <= 32  # the data set's own
-        assert record.tokens["truncated"] == record.truncated
-        assert sum(record.tokens["documents"]) + record.truncated == len("Houses\n" + ARTICLE)

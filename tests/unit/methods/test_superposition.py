@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import tiny_models
-from prompt_graphs import chain, generations, mask
+from prompt_graphs import chain, generations
 from ragauge import registry
 from ragauge.engines.protocol import Limits
 from ragauge.errors import UserError
@@ -224,17 +224,6 @@ def test_a_graph_read_in_spans_is_one_dense_pass(lm, seed):
 # ---- plain prompts
 
 
-def test_naive_is_the_plain_prompt(lm, prompt):
-    names = [("document", i) for i in range(len(prompt.documents))]
-    graph = chain([(PREAMBLE, prompt.preamble), *zip(names, prompt.documents, strict=True)])
-    ids = [*prompt.query, *prompt.task]
-    at = len(prompt.preamble) + sum(map(len, prompt.documents))
-    expected, logits = greedy(lm, graph, unit_segment(TASK, ids, at, (names[-1],)))
-    found, first = answered(lm, variant("naive"), prompt, LIMITS)
-    assert found == expected
-    close(first, logits)
-
-
 def test_closed_book_reads_no_instruction_and_no_document(lm, prompt):
     graph = chain([(PREAMBLE, prompt.opening)])
     ids = [*prompt.query, *prompt.task]
@@ -367,25 +356,6 @@ def test_the_first_token_of_segments_is_dropped_as_in_the_released_code(lm, prom
     assert answer.ids == greedy(lm, *fork_join(trimmed, answer.kept))[0]
 
 
-@pytest.mark.parametrize("temperature", [0.05, 2.0])
-def test_kept_paths_are_biased_by_their_saliency(lm, prompt, temperature):
-    """The task and the response add log softmax(score / T), less its maximum, to their attention on
-    a path.
-    """
-    answer = fresh(lm, make("superposition", top_k=3, path_temperature=temperature), prompt)
-    scores = torch.tensor([answer.saliency[i] for i in answer.kept]) / temperature
-    log_weights = scores.log_softmax(0) - scores.log_softmax(0).max()
-
-    def bias(whole):
-        added = torch.zeros(len(mask(whole)), len(mask(whole)))
-        for i, value in zip(answer.kept, log_weights, strict=True):
-            for name in (("document", i), ("query", i)):
-                added[token_range(whole, TASK), token_range(whole, name)] = value
-        return added
-
-    assert answer.ids == greedy(lm, *fork_join(prompt, answer.kept), bias)[0]
-
-
 @pytest.mark.parametrize("unpruned", [{"saliency": "none"}, {"path_pruning": False}], ids=str)
 def test_paths_without_saliency_cannot_be_biased_by_it(unpruned):
     with pytest.raises(
@@ -425,37 +395,6 @@ def hops():
     return tiny_prompt([9, 14, 5, 11, 8, 12], seed=5)
 
 
-def test_only_the_first_round_is_offline(llama, hops):
-    with llama.tracing() as trace:
-        kept = fresh(llama, make("superposition", top_k=2, iterations=3), hops).kept
-    assert len({*kept}) == 6
-    calls = [(c.stage, c.offline, len(c.lengths)) for c in trace if c.stage != "decode"]
-    assert calls == [
-        ("preamble", True, 1),
-        ("documents", True, 6),
-        ("query", False, 6),
-        ("documents", False, 4),
-        ("query", False, 4),
-        ("documents", False, 2),
-        ("query", False, 2),
-        ("task", False, 1),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("top_k", "iterations", "rounds"), [(4, 1, [4]), (2, 2, [1, 2]), (1, 4, [1] * 5), (1, 1, [1])]
-)
-def test_with_hops_of_one_the_last_round_alone_selects_top_k(
-    llama, hops, top_k, iterations, rounds
-):
-    method = make("superposition", top_k=top_k, iterations=iterations, hops="one")
-    with llama.tracing() as trace:
-        answer = fresh(llama, method, hops)
-    queries = [len(call.lengths) for call in trace if call.stage == "query"]
-    assert queries == [6 - sum(rounds[:i]) for i in range(len(rounds))]
-    assert len(answer.kept) == sum(rounds)
-
-
 def test_a_later_round_sees_the_preamble_and_what_was_kept_before(lm, hops):
     answer = fresh(lm, make("superposition", top_k=2, iterations=2), hops)
     kept = answer.kept[:2]
@@ -481,18 +420,6 @@ def test_a_later_round_sees_the_preamble_and_what_was_kept_before(lm, hops):
 
 
 # ---- prompt cache
-
-
-def test_prompt_cache_hides_everything_from_its_documents(lm, prompt):
-    graph = PromptGraph([Segment(PREAMBLE, prompt.preamble, unit_steps(0, 7))])
-    for i, document in enumerate(prompt.documents):
-        graph.add(unit_segment(("document", i), document, 7))
-    ids = [*prompt.query, *prompt.task]
-    task = unit_segment(TASK, ids, 7 + 14, tuple(s.name for s in graph))
-    expected, logits = greedy(lm, graph, task)
-    found, first = answered(lm, variant("prompt_cache"), prompt, LIMITS)
-    assert found == expected
-    close(first, logits)
 
 
 # ---- attention sort
@@ -546,30 +473,3 @@ def test_a_ranker_reads_the_best_documents_best_first(name, top_k, caching, lm, 
     assert list(answer.kept) == best
     alone = replace(prompt, documents=[prompt.documents[i] for i in best])
     assert answer.ids == fresh(lm, make("naive"), alone).ids
-
-
-@pytest.mark.parametrize("name", RANKERS)
-def test_the_first_document_is_read_once_and_offline(name, llama, encoder, prompt):
-    method = make(name, encoder, top_k=2)
-    state = method.prepare(llama, prompt)
-    traces = []
-    for _ in range(2):
-        with llama.tracing() as trace:
-            best = method.answer(llama, state, prompt, LIMITS).kept[0]
-        traces.append([(c.stage, c.offline) for c in trace])
-    assert traces[0] == [("rank", False), ("documents", True), ("task", False), ("decode", False)]
-    assert traces[1] == [("rank", False), ("task", False), ("decode", False)]
-    assert trace[1].past == (len(prompt.preamble) + len(prompt.documents[best]),)
-
-
-def test_dense_scores_are_dot_products_of_embeddings(llama, encoder, prompt):
-    from ragauge.methods.rankers.dense import load_encoder
-
-    model = load_encoder(encoder)
-    expected = model.encode(prompt.document_texts) @ model.encode([prompt.question])[0]
-    with llama.tracing() as trace:
-        answer = fresh(llama, make("dense", encoder), prompt)
-    assert answer.saliency == pytest.approx(expected.tolist(), rel=1e-5)
-    documents, question = (c for c in trace if c.stage == "rank")
-    assert (documents.offline, question.offline) == (True, False)
-    assert question.macs == model.encoding_macs([prompt.question])

@@ -74,32 +74,6 @@ def test_a_verdict_needs_an_interval_on_one_side_a_low_p_and_a_reader(tmp_path, 
     assert direction(tmp_path, claim)["verdict"] == verdict
 
 
-def test_the_intervals_of_two_rows_add_as_squares(tmp_path):
-    row = direction(tmp_path, "quantity: accuracy, better: {method: a}, worse: {method: b}")
-    # 0.2 - sqrt(0.06^2 + 0.03^2), 0.2 + sqrt(0.08^2 + 0.08^2)
-    assert [row[name] for name in ("value", "low", "high", "n")] == [
-        "0.2",
-        "0.132918",
-        "0.313137",
-        100,
-    ]
-    assert row["rows"] == "a − b"
-
-
-def test_two_rows_of_ratios_are_divided(tmp_path):
-    row = direction(
-        tmp_path, "quantity: ratio, better: {method: twice}, worse: {method: once}, above: 1"
-    )
-    # 2 * exp(-sqrt(ln(6/5)^2 + ln(4/3)^2)), 2 * exp(sqrt(ln(8/6)^2 + ln(3/2)^2))
-    assert [row[name] for name in ("value", "low", "high", "verdict")] == [
-        "2",
-        "1.4227",
-        "3.28807",
-        "agrees",
-    ]
-    assert row["rows"] == "twice / once"
-
-
 def test_scores_are_compared_question_by_question(tmp_path):
     scores = "{table: run/scores.csv, keys: {model: large}, note: half}"
     claim = f"readers: {{large: {scores}}}, note: whole, quantity: em"
@@ -119,21 +93,6 @@ def test_scores_are_compared_question_by_question(tmp_path):
         direction(tmp_path, f"{claim}, better: {{variant: a}}, worse: {{variant: c}}")
 
 
-def test_each_reader_has_a_row(tmp_path):
-    readers = "small: {table: run/table.csv, keys: {method: gain}}, large: {table: run/table.csv, keys: {method: loss}}"
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run/table.csv").write_text(TABLE)
-    row = "{method: another, quantity: difference}"  # a reader's own keys count
-    claim = f"states: s, source: t, readers: {{{readers}}}, quantity: difference, row: {row}"
-    (tmp_path / "claims.yaml").write_text(f"claims: {{one: {{{claim}}}}}")
-    rows = directions(tmp_path / "claims.yaml", tmp_path)
-    assert [(row["reader"], row["verdict"]) for row in rows] == [
-        ("small", "agrees"),
-        ("large", "disagrees"),
-    ]
-    assert [(row["p"], row["p_holm"]) for row in rows] == [("0.01", "0.02"), ("0.02", "0.02")]
-
-
 @pytest.mark.parametrize(
     ("claim", "message"),
     [
@@ -151,23 +110,6 @@ def test_a_mistake_is_one_line_with_the_claim(tmp_path, claim, message):
     with pytest.raises(UserError, match=r"claims\.yaml: claims\.one") as raised:
         direction(tmp_path, claim)
     assert message in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("printed", "effect", "shown"),
-    [
-        ("[0.05]", "inside", "0.05"),
-        ("[0.0, 0.02]", "inside", "0 to 0.02"),
-        ("[0.19, 0.3]", "outside", "0.19 to 0.3"),
-        ("[-0.5, -0.1]", "outside", "-0.5 to -0.1"),
-        ("[-0.5, 0.5]", "inside", "-0.5 to 0.5"),
-        ("null", "", ""),
-    ],
-)
-def test_a_printed_effect_is_inside_the_interval_or_not(tmp_path, printed, effect, shown):
-    claim = "quantity: difference, row: {method: gain}"  # [0.02, 0.18]
-    row = direction(tmp_path, claim, f"printed: {{one: {printed}}}")
-    assert (row["printed_effect"], row["printed"], row["verdict"]) == (effect, shown, "agrees")
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,12 @@ import pytest
 
 from ragauge.datasets.base.dataset import Document
 from ragauge.errors import UserError
-from ragauge.pipelines.database.near_duplicates import originals
 from ragauge.study import documents, folder, formats, passages, reader_process
 from ragauge.study.documents import SourceDocuments
 from ragauge.study.errors import UnreadableError
 from ragauge.study.questions import StudyQuestion
 from ragauge.study.retrieval import gold_passages
-from study_files import docx, paragraph, pdf, row
+from study_files import docx, paragraph, pdf
 from tiny_models import byte_tokenizer as tokenizer
 
 STUDY = "takes the packages of the extra study"
@@ -40,14 +39,6 @@ def test_lines_of_a_pdf_become_paragraphs_and_hyphenated_words_whole():
         pdf(["Tea is grown in As-", "sam and in Darjeeling-", "Himalaya."], ["Page two."])
     ).text
     assert read == "Tea is grown in Assam and in Darjeeling- Himalaya.\n\nPage two."
-
-
-def test_a_word_document_is_read_with_its_tables():
-    pytest.importorskip("mammoth", reason=STUDY)
-    table = f"<w:tbl>{row('Leaf', 'Price')}{row('green', '2')}</w:tbl>"
-    control = f"<w:sdt><w:sdtContent>{paragraph('In a form.')}</w:sdtContent></w:sdt>"
-    read = formats.docx(docx(paragraph("Tea & more."), table, control)).text
-    assert read.split("\n\n") == ["Tea & more.", "| Leaf | Price |\n| green | 2 |", "In a form."]
 
 
 def encrypted(password):
@@ -446,19 +437,6 @@ def test_a_long_table_is_cut_between_rows():
 
 
 LONG = " ".join(f"word{i}" for i in range(200))
-
-
-def test_originals_are_the_first_of_their_kind():
-    other = " ".join(f"other{i}" for i in range(200))
-    assert originals([LONG, other, LONG + " end", other, "short", "Short"]).tolist() == [
-        0,
-        1,
-        0,
-        1,
-        4,
-        4,
-    ]
-    assert originals([]).tolist() == []
 
 
 def test_near_duplicates_are_marked_or_dropped():

@@ -69,24 +69,6 @@ def test_the_terminal_names_the_ties_and_the_file_is_of_the_variant(out, capsys)
     assert config.models[MODEL].dtype == "bfloat16"
 
 
-@pytest.mark.parametrize(
-    ("questions", "names", "missing"),
-    [
-        (12, tuple(SHARES), "12 questions"),
-        (60, ("closed_book", "top_k1", "top_k2"), "naive"),
-        (60, ("naive", "top_k1", "top_k2"), "closed_book"),
-        (60, ("closed_book", "naive", "top_k2"), "first passage"),
-    ],
-)
-def test_the_word_is_provisional_with_what_is_missing(out, capsys, questions, names, missing):
-    write(out, questions, names)
-    recommendation.print_recommended(out, NAME)
-    printed = capsys.readouterr().out
-    assert printed.startswith("PROVISIONAL, ")
-    assert missing in printed.partition("\n")[0]
-    assert (out / recommendation.RECOMMENDED).read_text().startswith("# PROVISIONAL, ")
-
-
 def test_the_page_of_a_run_that_was_ended_leaves_the_rest_to_be_done(out):
     """Without the provenance, which the workflow makes of all records."""
     write(out, 12, ("closed_book", "naive"))
@@ -105,10 +87,3 @@ def test_without_an_answer_nothing_is_recommended(out, capsys):
     recommendation.print_recommended(out, NAME)
     assert capsys.readouterr().out.startswith("PROVISIONAL, nothing is recommended: ")
     assert not (out / recommendation.RECOMMENDED).exists()
-
-
-def test_the_references_answer_first(out):
-    found = recommendation.references(out, NAME)
-    assert [path.rpartition("/")[2] for path in found] == [
-        f"{name}.jsonl" for name in writing.REFERENCES
-    ]

@@ -1,7 +1,6 @@
 """A study's retrieval: rankings, gold passages, measures, and the item that shows them."""
 
 import json
-import math
 import random
 from pathlib import Path
 
@@ -93,18 +92,6 @@ def test_embeddings_are_made_once_a_shard(tmp_path, monkeypatch):
     assert len(retrieval.dense(queries, texts[:25], 10, source, folder)[0]) == 10
 
 
-@pytest.mark.parametrize(
-    ("kind", "expected"),
-    [("bm25", ["bm25"]), ("dense", ["dense"]), ("fused", ["bm25", "dense", "fused"])],
-)
-def test_every_ranking_on_the_way_is_kept(tmp_path, kind, expected):
-    how = Retrieval(kind, str(encoder(tmp_path / "encoder")))
-    made = rankings(how, ASKED, PASSAGES, 2, tmp_path)
-    assert list(made) == expected
-    assert how.chosen == expected[-1]
-    assert all(sorted(order) == [0, 1, 2, 3] for ranking in made.values() for order in ranking)
-
-
 def test_a_question_that_shares_no_word_with_any_passage_is_named(tmp_path, caplog):
     """Its passages stay in the order of the corpus, which fusion leaves out."""
     asked = [StudyQuestion("Wohin?", ()), *ASKED]
@@ -188,21 +175,6 @@ def test_a_gold_document_that_is_none_may_mean_another(gold, meant):
 def test_a_document_that_repeats_the_gold_one_is_gold_too():
     assert gold_of(StudyQuestion("?", ("Assam",), "c"), c="a") == [0, 2]
     assert gold_of(StudyQuestion("?", ("Assam",), "c"), PASSAGES[:2], c="a") == [0]  # c was dropped
-
-
-def test_measures_are_those_of_the_books():
-    found = [2, 5]
-    gold = 3
-    assert study_retrieval.recall(found, gold, 1) == 0
-    assert study_retrieval.recall(found, gold, 5) == pytest.approx(2 / 3)
-    assert [study_retrieval.success(found, gold, k) for k in (1, 2)] == [0.0, 1.0]
-    assert [study_retrieval.reciprocal_rank(found, gold, k) for k in (1, 2)] == [0.0, 0.5]
-    assert study_retrieval.reciprocal_rank([], gold, 5) == 0
-    ideal = 1 + 1 / math.log2(3) + 1 / 2
-    assert study_retrieval.ndcg(found, gold, 5) == pytest.approx(
-        (1 / math.log2(3) + 1 / math.log2(6)) / ideal
-    )
-    assert study_retrieval.ndcg([1, 2], 2, 10) == 1
 
 
 def found(**changes):

@@ -6,9 +6,7 @@ import time
 
 import pytest
 
-from ragauge.errors import UserError
 from ragauge.study import formats
-from ragauge.study.questions import read_questions
 from study_files import docx
 
 for library in ("trafilatura", "mammoth", "pypdf"):
@@ -114,10 +112,3 @@ def test_boxes_of_a_word_form_are_read(checked, mark):
 def test_a_frameset_holds_no_text():
     page = b"<html><frameset><frame src=a.html><noframes>No frames.</noframes></frameset></html>"
     assert formats.html(page).text == ""
-
-
-def test_answers_of_unknown_form_are_refused(tmp_path):
-    path = tmp_path / "q.jsonl"
-    path.write_text('{"question": "Who?", "answer": {"value": "Ada", "aliases": ["A"]}}\n')
-    with pytest.raises(UserError, match=r"q\.jsonl:1: .*'answers'"):
-        read_questions(path)

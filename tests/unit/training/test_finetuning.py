@@ -5,7 +5,6 @@ comes out.
 import csv
 import json
 import os
-import random
 import shutil
 import sys
 from dataclasses import replace
@@ -21,7 +20,6 @@ from ragauge.cli._main import main
 from ragauge.engines.loading import load_lm
 from ragauge.engines.spans import Row
 from ragauge.errors import UserError
-from ragauge.methods.evidence.sft import Encoded
 from ragauge.methods.prompts import unit_steps
 from ragauge.testing import byte_tokenizer, write_checkpoint
 from ragauge.training import finetuning
@@ -38,7 +36,6 @@ LIBRARIES = (
     "torch.distributed.run",
     "deepspeed.runtime.zero.muon.muon_optimizer",  # which imports torch's compiler
 )
-ENCODED = Encoded([5, 6, 7, 8], (([9, 10], [11, 12, 13]), ([14], [15, 16]), ([17, 18, 19], [20])))
 
 
 @pytest.fixture(scope="module")
@@ -135,22 +132,6 @@ def tensors(model):
 # ---- batches
 
 
-def test_requests_in_one_pass_are_requests_in_passes_of_their_own(folder):
-    model = material_of(folder).model()
-    together = response_nll(model, pack(ENCODED)).mean()
-    together.backward()
-    shared = [p.grad.clone() for p in model.parameters()]
-    model.zero_grad()
-    labels = sum(len(response) for _, response in ENCODED.requests)
-    apart = separate(ENCODED)
-    assert "attention_mask" not in pack(apart[0])  # memory of a long document grows with its length
-    alone = sum(response_nll(model, pack(one)).sum() for one in apart) / labels
-    alone.backward()
-    torch.testing.assert_close(together, alone)
-    for a, p in zip(shared, model.parameters(), strict=True):
-        torch.testing.assert_close(a, p.grad, atol=1e-6, rtol=1e-4)
-
-
 def test_documents_longer_than_the_checkpoints_positions_are_read_whole_under_linear_scaling(
     folder,
 ):
@@ -214,28 +195,6 @@ def test_the_curve_is_that_of_large_batches(done, curve):
     assert [*losses(account)] == [*curve]
     rates = [point["lr"] for point in account["curve"] if point["split"] == "train"]
     assert rates == pytest.approx([0.0005, *[0.001] * 5])  # it rises and stays
-
-
-def test_a_step_weighs_every_token_alike(folder):
-    """However unequal its documents are."""
-    draw = random.Random(5)
-
-    def drawn(count):
-        return draw.choices(range(250), k=count)
-
-    documents = [Encoded(drawn(30), ((drawn(5), drawn(count)),)) for count in (1, 60, 7, 2)]
-    chosen = settings(folder, steps=1, accumulation=4)
-    material = material_of(folder)
-    material.train = material.held_out = documents
-    training = FineTuning(chosen, material, folder / "steps")
-    [before, step, _] = training.run()
-    model = material.model()
-    loss = mean_nll(model, documents)
-    loss.backward()
-    norm = torch.stack([p.grad.norm() for p in model.parameters()]).norm()
-    assert before["eval_loss"] == pytest.approx(loss.item(), rel=1e-6)
-    assert step["loss"] == pytest.approx(loss.item(), rel=1e-6)
-    assert step["grad_norm"] == pytest.approx(norm.item(), rel=1e-5)
 
 
 def test_time_ends_a_training_which_is_not_done_again(folder, monkeypatch):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from queueing import Simulated, Workers, wait_of_m_d_1, wait_of_m_m_c
+from queueing import Simulated, Workers, wait_of_m_d_1
 from ragauge.measure.protocols import load, stream
 from ragauge.measure.protocols.arrivals import (
     Level,
@@ -49,18 +49,6 @@ def test_constant_service_waits_as_m_d_1(busy):
     result = serve(Level(rate=busy / 2), [2.0] * 20_000, 20_000)
     # Pollaczek and Khinchine
     assert mean(result, "queued_s") == pytest.approx(wait_of_m_d_1(busy / 2, 2.0), rel=0.05)
-
-
-@pytest.mark.parametrize(("workers", "busy"), [(1, 0.6), (2, 0.8), (5, 0.7)])
-def test_several_workers_wait_as_m_m_c(workers, busy):
-    draw = random.Random(100 + workers)
-    clock = Simulated()
-    services = (draw.expovariate(1.0) for _ in range(60_000))
-    served = drive(
-        Workers(clock, services, workers), Level(rate=busy * workers), 3, 60_000, clock, seed=2
-    )
-    waited = mean(rows(served, 0), "queued_s")
-    assert waited == pytest.approx(wait_of_m_m_c(busy * workers, 1.0, workers), rel=0.05)
 
 
 def test_a_rate_rises_evenly_during_a_ramp():

@@ -48,11 +48,6 @@ def rates(**trials):
     return Rates(seconds | timed, {"nq_open": 100})
 
 
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("seconds", "expected"),
     [([3.0], (2.0, 3.0, 4.0)), ([3.0, 3.0, 3.0], (2.0, 3.0, 4.0)), ([1.0, 8.0], (1.0, 4.5, 8.0))],
@@ -164,28 +159,6 @@ def test_a_run_takes_what_was_estimated(capsys):
     known = estimates.recorded(config)
     assert [len(known.seconds[Work(job)]) for job in config.answers()] == [8, 8]
     assert "answers" not in estimate(config, estimates.measure(config)).sections
-
-
-def test_a_run_announces_what_earlier_records_say(capsys):
-    questions(Path("q.jsonl"))
-    config = parse(small(), "t.yaml")
-    capsys.readouterr()
-    estimates.announce(config, 3, 1)
-    plan = capsys.readouterr().err
-    assert plan == f"3 jobs of this experiment:\n{config.overview()}\n"
-    data = Path("results/t/data/questions.jsonl")
-    data.parent.mkdir(parents=True)
-    data.write_text("{}\n" * 8)
-    out = "results/t/answers/questions/model/naive.jsonl"
-    Path("config.yaml").write_text(json.dumps(small()))
-    given = ["--config", "config.yaml", "--dataset", "questions", "--model", "model"]
-    assert main(["run", *given, "--method", "naive", "--out", out]) == 0
-    capsys.readouterr()
-    estimates.announce(config, 3, 1)
-    assert capsys.readouterr().err == plan  # all of naive is answered
-    data.write_text("{}\n" * 80)
-    estimates.announce(config, 3, 1)
-    assert capsys.readouterr().err.startswith(f"{plan}answers: about ")
 
 
 def test_a_served_model_is_timed(tmp_path, monkeypatch):

@@ -17,11 +17,6 @@ from ragauge.results.runs import Runs
 from synthetic_run import MODEL, write_load
 
 
-@pytest.fixture(autouse=True)
-def without_repeats(monkeypatch):
-    monkeypatch.setattr(timing, "ATTEMPTS", 1)
-
-
 def measured(out, material, *options, allow_load=True):
     sizes = ["--requests", "3", "--warmup", "1", "--new-tokens", "2", "--prompts", "2"]
     sizes += ["--allow-load" if allow_load else "--no-allow-load"]
@@ -195,16 +190,3 @@ def test_a_refused_level_says_why(tmp_path):
         ("poisson", 1),
         ("trace", 2),
     ]
-
-
-def test_times_of_a_busy_machine_are_shown_or_refused(material, tmp_path, monkeypatch):
-    monkeypatch.setattr(Load, "share", 0.5)
-    options = ["--methods", "naive", "--clients", "1"]
-    [allowed] = measured(tmp_path / "x.json", material, *options)["levels"]
-    assert allowed["summary"]["requests"] == 3
-    assert (allowed["refused"], allowed["load_share"]) == (None, 0.5)
-    assert "other processes took 50.0%" in allowed["busy"]
-    [refused] = measured(tmp_path / "x.json", material, *options, allow_load=False)["levels"]
-    assert refused["refused"] == allowed["busy"]
-    assert not refused["summary"]
-    assert len(refused["requests"]) == 4

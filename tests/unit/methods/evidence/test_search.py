@@ -118,17 +118,6 @@ def test_long_sentences_that_agree_for_long_count_as_identical():
 # ---- prefixes
 
 
-def brute_force(lm, ids, sentences):
-    """(mean log-probability of the shortest unique prefix, sentence), best first."""
-    texts = texts_of(ids, sentences)
-    scored = []
-    for index, text in enumerate(texts):
-        start = text[: shortest_unique(texts, index)]
-        logp = logits_after(lm, [*ids, 33, 34, 35], start)[:-1].log_softmax(-1)
-        scored.append((float(logp.gather(1, torch.tensor(start)[:, None]).mean()), index))
-    return sorted(scored, key=lambda pair: (-round(pair[0], 5), pair[1]))
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_a_wide_beam_finds_the_best_prefixes_of_all(lm, seed):
     ids, sentences = document(12, seed)
@@ -136,9 +125,10 @@ def test_a_wide_beam_finds_the_best_prefixes_of_all(lm, seed):
     context = asked(lm, ids)
     with lm.tracing() as trace:
         found = prefix.search(lm, context, trie, k=12)
-    expected = brute_force(lm, ids, sentences)
-    assert [p.sentence for p in found] == [index for _, index in expected]
-    assert [p.score for p in found] == pytest.approx([score for score, _ in expected], abs=1e-5)
+    expected = every_way(lm, ids, trie, 12)
+    best = sorted(expected, key=lambda index: (-round(expected[index], 5), index))
+    assert [p.sentence for p in found] == best
+    assert [p.score for p in found] == pytest.approx([expected[index] for index in best], abs=1e-5)
     assert len(trace) == max(leaves(trie).values()) - 1  # the first token needs no pass of its own
 
 

@@ -5,7 +5,6 @@ from datetime import date
 import pytest
 
 from ragauge.errors import UserError
-from ragauge.io.jsonl import read_jsonl
 from ragauge.measure.inputs import template_of
 from ragauge.methods.evidence.request import REQUESTS
 from ragauge.methods.prompts import PromptStyle, build_prompt
@@ -169,23 +168,6 @@ def test_a_document_and_a_question_as_the_paper_writes_them():
     assert document_text("Tea", "Tea is a drink.") == "[Document](Title: Tea) Tea is a drink."
     assert query_text(" what is tea ") == "Question: what is tea?"
     assert query_text("what is tea?") == "Question: what is tea?"
-
-
-def test_questions_of_the_papers_are_marked_as_released(shared_data):
-    """The released code adds a mark to whatever does not end with one."""
-    questions = [
-        record["question"]
-        for _, record in read_jsonl(shared_data / "nq_open/nq-open-oracle.jsonl.gz")
-    ]
-    questions += [
-        r["question"] for _, r in read_jsonl(shared_data / "musique/musique_ans_v1.0_dev.jsonl.gz")
-    ]
-    assert len(questions) == 2_775
-    for question in map(str.strip, questions):
-        assert (
-            query_text(question)
-            == f"Question: {question if question.endswith('?') else question + '?'}"
-        )
 
 
 @pytest.mark.parametrize("unheard", [INSTRUCTION, "apple", "Question", "Answer"])

@@ -102,16 +102,6 @@ def test_a_corpus_is_searched_by_the_formula_of_the_library():
     )
 
 
-def test_chinese_questions_find_their_passages():
-    passages = ["港口的渡船每天开。", "点灯的人是林秀兰。"]
-    query = "谁是点灯人？"
-    for scores in (
-        bm25.rank(query, passages, idf="lucene"),
-        *bm25.CorpusBM25(passages).scores([query]),
-    ):
-        assert scores[0] == 0 < scores[1]
-
-
 @given(st.lists(st.lists(st.sampled_from(["a", "b", "猫犬"]), max_size=6), min_size=1, max_size=6))
 @settings(deadline=None, max_examples=50)
 def test_the_control_puts_the_fewest_words_first_whatever_is_asked(documents):
@@ -183,15 +173,6 @@ def test_tfidf_is_the_cosine_of_sklearn_vectors():
 @pytest.fixture(scope="module")
 def folder(encoder):
     return Path(encoder.removeprefix("path:"))
-
-
-def test_batches_equal_single_texts(folder):
-    encoder = dense.Encoder(folder)
-    texts = [*DOCUMENTS, "", "physics " * 100]  # an empty one and one that is cut
-    one_by_one = np.concatenate([encoder.encode([text]) for text in texts])
-    np.testing.assert_allclose(encoder.encode(texts, batch_size=4), one_by_one, atol=1e-6)
-    assert encoder.encode([]).shape == (0, 16)
-    assert encoder.count_tokens(["physics " * 100]) == [512]
 
 
 def test_other_poolings_are_refused_and_flags_of_older_folders_read(folder, tmp_path):

@@ -2,9 +2,6 @@
 in steps.
 """
 
-from types import SimpleNamespace
-
-import numpy as np
 import pytest
 import torch
 
@@ -14,47 +11,9 @@ from ragauge.engines.kernels.choice import Choice, Operation
 from ragauge.pipelines.modes._joint import JointDecoder
 from ragauge.pipelines.modes.base import Checkpoint
 from ragauge.pipelines.reader import StateCache
-from ragauge.pipelines.windows import Windows
-from retro_parts import logits_of, tokens
+from retro_parts import tokens
 
 IDS = tokens(200, 1)
-DOCUMENTS = [tokens(300, 2), tokens(70, 3), IDS[20:140], tokens(400, 4), tokens(5, 5)]
-
-
-def dense_logits(lm, ids, found, windows):
-    """Logits of the whole sequence in one pass over it and all windows' neighbours, hidden from
-    other windows. With ALiBi each neighbour stands behind a copy of the sequence's first token, so
-    that no key comes after its query.
-    """
-    alibi = lm.shape.position == "alibi"
-    graph = [SimpleNamespace(ids=list(ids), positions=[float(p) for p in range(len(ids))])]
-    owner = [-1] * len(ids)  # of each token: the window that it is a neighbour of
-    part = [0] * len(ids)
-    for window, texts in enumerate(found):
-        for text in texts:
-            read = [*ids[:1], *text] if alibi else text
-            graph.append(
-                SimpleNamespace(ids=read, positions=[float(p) for p in range(-len(read), 0)])
-            )
-            owner += [-3] * alibi + [window] * len(text)
-            part += [len(graph)] * len(read)
-    places = np.arange(len(owner))
-    own = np.array(owner)
-    group = np.array(part)
-    causal = (group[:, None] == group) & (places[None] <= places[:, None])
-    mine = np.array([windows.window_at(p) if p < len(ids) else -2 for p in places])
-    causal |= (own[None] >= 0) & (own[None] == mine[:, None])
-    causal[len(ids) :, 0] = not alibi
-    bias = torch.zeros(len(owner), len(owner))
-    return tiny_models.dense(lm, graph, bias, causal)[0][: len(ids)]  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("shape", sorted(tiny_models.SHAPES))
-def test_windows_equal_one_dense_pass(shape):
-    lm = tiny_models.tiny_lm(tiny_models.SHAPES[shape])
-    windows = Windows(32)
-    logits, found = logits_of(JointDecoder(lm), IDS, windows, DOCUMENTS)
-    torch.testing.assert_close(logits, dense_logits(lm, IDS, found, windows), atol=2e-4, rtol=1e-4)
 
 
 def test_a_pipelines_decoder_does_not_switch_onednn_off(monkeypatch):

@@ -2,14 +2,11 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 from ragauge.assets import resolver, retro
-from ragauge.config import loading
-from ragauge.config.plan.plan import Plan
 from ragauge.errors import UserError
 from ragauge.pipelines.modes._retro import read_folder
 from retro_released import (
@@ -107,25 +104,3 @@ def test_a_checkpoint_of_another_layout_is_refused(
         convert_and_read(folder / "model.ckpt", tmp_path)
     assert "\n" not in str(error.value)
     assert "was run" not in capsys.readouterr().out
-
-
-def planned(source, **pipeline):
-    given = {
-        "run": "x",
-        "models": {"own": {"source": source}},
-        "datasets": {"wiki_single": {}},
-        "methods": {"naive": {}},
-        "databases": {"wiki": {}},
-        "pipelines": {"retro": {"mode": "retro", **pipeline}},
-    }
-    return Plan(loading.parse(given, "c.yaml"), 1)
-
-
-def test_a_configuration_scores_with_it_and_exports_it():
-    plan = planned("retro", engine="onnx", nprobe=8).pipelines
-    labels = SimpleNamespace(pipeline="retro")
-    labels.export = plan.export(labels).partition("onnx/")[2]
-    folder = plan.paths.database.format(database="wiki")
-    assert plan.export_options(labels) == ["--mode=retro", "--model=retro", f"--database={folder}"]
-    gathered = plan.paths.gathered.format(database="wiki")
-    assert plan.export_inputs(labels) == [gathered, plan.decoder(labels)]

@@ -291,13 +291,3 @@ def test_recall_is_of_the_recipe_and_the_encoder_that_the_index_was_made_with(
     monkeypatch.setattr(embed.EncoderChoice, "sha256", "another")
     assert main(command) == 2
     assert "its vectors were not made with the encoder 'minilm'" in capsys.readouterr().err
-
-
-def test_a_gpu_embeds_chunks_by_torch_in_half_precision(monkeypatch, tmp_path):
-    made = []
-    monkeypatch.setattr(
-        embed, "build_embeddings", lambda folder, shard, choice: made.append(choice) or True
-    )
-    options = ["--set", "device=cuda", "--set", "dtype=float16", "--threads", "1"]
-    assert main(["index", "embed", "--database", str(tmp_path), "--shard", "0", *options]) == 0
-    assert made == [embed.EncoderChoice("minilm", "torch", 1, "float16", "cuda")]

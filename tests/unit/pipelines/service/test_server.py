@@ -58,14 +58,6 @@ def test_the_generated_modules_are_those_of_the_proto_file(tmp_path):
         assert path.read_text() == (folder / name).read_text(), "run `make proto`"
 
 
-def test_served_answers_are_those_of_the_searcher(client):
-    queries = [*parts.queries(24), Query(text="rare", k=200, nprobe=1)]
-    expected = parts.Toy().search(queries)
-    assert len(expected[-1].rows) < 200
-    parts.assert_same(client.search(queries), expected)
-    parts.assert_same([client.search([query])[0] for query in queries], expected)
-
-
 def test_tokens_become_text_by_the_tokenizer_of_the_server():
     with (
         parts.server(parts.Toy(), detokenize=parts.spelled) as server,

@@ -5,7 +5,6 @@ import sys
 
 import pytest
 
-from ragauge.errors import UserError
 from ragauge.report.figures import style
 from ragauge.results.cells import VALUES, CellSource, CellStatus
 
@@ -69,10 +68,3 @@ def test_both_states_have_the_full_prompt_and_tell_superpositions_variants_apart
     assert left.get_ylim() == right.get_ylim()
     said = [text.get_text() for ax in (left, right) for text in ax.texts]
     assert said.count("full prompt, prefix cached") == 1
-
-
-def test_a_run_without_the_prefix_cached_full_prompt_is_refused(chart, tmp_path):
-    times = {"naive": ("naive", {"documents": 7.0}), "epic": SECONDS["epic"]}
-    table = chart.table(written(tmp_path / "frontier.csv", times))
-    with pytest.raises(UserError, match=r"reader on nq_open.*not timed in the state set"):
-        chart.chart(table, "nq_open", "reader")

@@ -118,27 +118,6 @@ def test_the_control_is_paired_and_says_whether_it_passes(small):
     assert pipe["note"].endswith("random neighbours every 64 tokens")
 
 
-def test_figure_6_draws_changes_from_no_retrieval_of_the_paper_as_well(small):
-    rows = table("piperag_figure_6", small)
-    figure = registry.module("item", "piperag_figure_6").draw(rows)
-    measured = line(rows, variant="pipe + pipe_t", quantity="perplexity", model=MODEL)["measured"]
-    base = line(rows, variant="none + none_t", quantity="perplexity", model=MODEL)["measured"]
-    change = 100 * (measured / base - 1)
-    of_paper = rows[(rows["quantity"] == "perplexity") & rows["published"].notna()]
-    by_method = of_paper[of_paper["dataset"] == "c4"].set_index("method")["published"]
-    paper = 100 * (by_method["piperag"] / by_method["no_retrieval"] - 1)
-    drawn = [
-        float(x)
-        for ax in figure.axes
-        for drawn_line in ax.lines
-        for x in drawn_line.get_xdata()
-        if drawn_line.get_marker() != "None"
-    ]
-    assert any(x == pytest.approx(change) for x in drawn)
-    assert any(x == pytest.approx(paper) for x in drawn)
-    assert all(ax.get_ylim()[0] <= 0 for ax in figure.axes if ax.get_visible())
-
-
 def test_the_claims_take_the_luckiest_pair_and_name_it(small):
     rows = table("piperag_figure_6", small)
     speedup = line(rows, quantity="speedup_at_no_higher_perplexity", model=MODEL)

@@ -2,7 +2,6 @@
 
 import math
 
-import pandas
 import pytest
 
 from ragauge.config.reads import VariantJob
@@ -86,19 +85,6 @@ def test_superposition_stands_in_the_table_with_each_way_of_placing_documents(sm
     ]
     for item in (reuse_table, frontier):
         assert [job.variant for job in item.READS.select(jobs)] == ["placed"]
-
-
-def test_quality_is_drawn_once_and_speedups_in_each_state(small):
-    table = reuse_table.table(Runs(small))
-    other = table.assign(state="set", measured=table["measured"].where(table["variant"] == "sp"))
-    figure = reuse_table.draw(pandas.concat([table, other], ignore_index=True))
-    blocks = {}
-    for ax in figure.axes:
-        title = ax.get_title(loc="left")
-        names = [label.get_text() for label in ax.get_yticklabels() if label.get_text()]
-        blocks |= {title: names} if title.startswith("measured") else {}
-    assert {"r0.16", "r0.5", "naive", "sp"} <= set(next(iter(blocks.values())))
-    assert [names for title, names in blocks.items() if "exactly" in title] == [["sp"]]
 
 
 def test_who_is_not_as_soon_and_as_good_is_off_the_frontier(small):
