@@ -103,8 +103,9 @@ def time_rows(model: str) -> Iterator[Record]:
     """Seconds of the question, of the documents before it, and the size of what was stored."""
     dataset = FIRST_QUESTIONS[model]
     latency = json.loads(gzip.decompress((RUN / f"latency/{dataset}/{model}.json.gz").read_bytes()))
+    summaries = next(iter(latency["states"].values()))["summary"]
     for variant in TIMED:
-        summary = latency["summary"][variant]
+        summary = summaries[variant]
         total = summary["total_s"]["median"]
         yield {"variant": variant, "quantity": "seconds_5", "measured": total}
         later = total + 20 * summary["per_token_s"]["median"]

@@ -74,7 +74,9 @@ def write_latency(
     rows = [_timed(name, trial, of) for trial in range(trials) for name, of in stages.items()]
     protocol = {"dataset": dataset, "new_tokens": 5, "trials": trials}
     protocol |= {"dtype": "bfloat16", "device": "cpu"}
-    write_protocol(folder / "latency", protocol, model, rows=rows, **more)
+    usable = {row["variant"]: row["state"] for row in rows}
+    states = {"usable": usable, "states": {"documents": {}}}
+    write_protocol(folder / "latency", protocol, model, rows=rows, **states, **more)
 
 
 def write_judgements(folder, name, labels, dataset="wiki_long"):
@@ -92,6 +94,7 @@ def _timed(name, trial, stages):
     first = sum(seconds.values())
     line = {
         "variant": name,
+        "state": "nothing" if name == "naive" else "documents",
         "trial": trial,
         "first_token_s": first,
         "total_s": first + 0.2,

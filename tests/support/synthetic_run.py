@@ -104,32 +104,26 @@ def write_meta(path, made):
     path.with_suffix(".meta.json").write_text(json.dumps(meta))
 
 
-def write_latency(
+def write_latency(folder, totals, model=MODEL, device="cpu", **more):
+    """Write a latency file with the given total seconds of each variant's trials: the full prompt
+    had read nothing before the question, any other variant its documents.
+    """
+    by_state = {
+        variant: {"nothing" if variant in ("naive", "plain") else "documents": seconds}
+        for variant, seconds in totals.items()
+    }
+    write_states(folder, by_state, None, model, ("documents",), device, **more)
+
+
+def write_states(
     folder,
     totals,
+    prepared=None,
     model=MODEL,
+    states=("documents", "set"),
     device="cpu",
     **more,
 ):
-    """Write a latency file with the given total seconds of each variant's trials."""
-    rows = [
-        {
-            "variant": v,
-            "trial": i,
-            "first_token_s": s / 2,
-            "per_token_s": s / 8,
-            "total_s": s,
-            "disturbed": False,
-        }
-        for v, seconds in totals.items()
-        for i, s in enumerate(seconds)
-    ]
-    protocol = {"dataset": "nq_open", "new_tokens": 5, "trials": 3}
-    protocol |= {"dtype": "bfloat16", "device": device}
-    write_protocol(folder / "latency", protocol, model, rows=rows, **more)
-
-
-def write_states(folder, totals, prepared=None, model=MODEL, states=("documents", "set"), **more):
     """Write a latency file of variants in states: by variant and state the total seconds of its
     trials, and what it read before the question in seconds.
     """
@@ -153,7 +147,8 @@ def write_states(folder, totals, prepared=None, model=MODEL, states=("documents"
         for variant, by_state in totals.items()
     }
     more = {"usable": usable, "states": {state: {} for state in states}, **more}
-    protocol = {"dataset": "nq_open", "new_tokens": 5, "trials": 3, "dtype": "bfloat16"}
+    protocol = {"dataset": "nq_open", "new_tokens": 5, "trials": 3}
+    protocol |= {"dtype": "bfloat16", "device": device}
     write_protocol(folder / "latency", protocol, model, rows=rows, **more)
 
 

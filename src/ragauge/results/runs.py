@@ -372,7 +372,7 @@ class Runs:
     @cached_property
     def latencies(self) -> tuple[LatencyTimes, ...]:
         """The files that `ragauge time` wrote."""
-        return tuple(map(self._in_states, self._times("latency", LatencyTimes)))
+        return self._times("latency", LatencyTimes)
 
     @cached_property
     def loads(self) -> tuple[LoadTimes, ...]:
@@ -383,13 +383,6 @@ class Runs:
     def streams(self) -> tuple[StreamTimes, ...]:
         """The files that `ragauge stream` wrote."""
         return self._times("stream", StreamTimes)
-
-    def _in_states(self, times: LatencyTimes) -> LatencyTimes:
-        """The times with their states, which older files do not name."""
-        if times.states or times.protocol.is_served:
-            return times
-        methods = {name: method_of(self.named(times.model, name)) for name in times.variants}
-        return times.with_states({name: method for name, method in methods.items() if method})
 
     def _times(self, folder: str, kind: type[Times]) -> tuple[Times, ...]:
         return tuple(map(kind.read, sorted((self.folder / folder).glob("*/*.json"))))

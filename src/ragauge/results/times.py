@@ -4,17 +4,17 @@ A key that does not apply to a measurement is not set, and is left out of the fi
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal, Self, TypeAlias, TypeVar
+from typing import Literal, Self, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
 from ragauge.errors import validating
 from ragauge.io.jsonl import JsonObject, read_object
-from ragauge.methods.base.method import Method, State
-from ragauge.methods.base.states import effective_state, usable_state
+from ragauge.methods.base.method import State
+from ragauge.methods.base.states import effective_state
 
 SERVER = "server"  # the device of times of a served model
 UNKNOWN: Literal["?"] = "?"
@@ -350,31 +350,9 @@ class LatencyTimes(TimesFile, Watched):
     usable: dict[str, State] = {}
     states: dict[State, StateTimes] = {}  # the default of tables first
     rows: list[Trial] = []
-    # summaries of an older file, which had no states; nothing reads them
-    stages: Any = None
-    gap: Any = None
-    summary: Any = None
     documents: DocumentTrials | None = None
     evidence_batches: EvidenceTrials | None = None
     other_lengths: list["LatencyTimes"] = []
-
-    def with_states(self, methods: Mapping[str, Method]) -> Self:
-        """Return an older file's times, for which each method had ready what it prepares itself,
-        with the states of that.
-        """
-        one_document = len((self.protocol.tokens or {}).get("documents", ())) == 1
-        usable = {name: usable_state(method, one_document) for name, method in methods.items()}
-        read = {name: usable[name] if methods[name].prepares else "nothing" for name in usable}
-        rows = [row.model_copy(update={"state": read.get(row.variant)}) for row in self.rows]
-        order: tuple[State, ...] = ("documents", "set", "nothing")
-        states = {
-            state: StateTimes()
-            for state in order
-            if any(effective_state(usable[name], state) == read[name] for name in usable)
-        }
-        others = [other.with_states(methods) for other in self.other_lengths]
-        update = {"usable": usable, "states": states, "rows": rows, "other_lengths": others}
-        return self.model_copy(update=update)
 
     @property
     def default_state(self) -> State:
