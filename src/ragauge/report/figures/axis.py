@@ -27,7 +27,7 @@ class Axis:
             log_axis(ax, known, which)
         elif which == "x":
             ax.locator_params(axis="x", nbins=4)  # labels of five digits fit a third of the page
-        if self.from_zero:
+        if self.from_zero and known:
             top = max([getattr(ax, f"get_{which}lim")()[1], *(1.06 * v for v in known)])
             getattr(ax, f"set_{which}lim")(min(0.0, -0.03 * top), max(top, 0.05))
         if self.is_difference:

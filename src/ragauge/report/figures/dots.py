@@ -1,7 +1,7 @@
 """Dot plots: a line a row of a table, with measured points, their intervals and published numbers."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ragauge.io.jsonl import JsonObject
@@ -156,9 +156,9 @@ def _draw_panel(ax: Axes, block: Block, panel: _Panel, named: bool) -> None:
             end = line["high"] if is_number(line["high"]) else line["measured"]
             note = style.few(line["n"], part["n"].max())
             ax.annotate(note, (end, y), (4, 0), textcoords="offset points", **SMALL_TYPE)
-    axis.apply(ax, "x", [*part["measured"], *part["published"]])
-    if axis.scale == "linear" and not axis.is_difference:
-        _make_room(ax, [*part["high"], *part["measured"], *part["published"]])
+    is_amount = axis.scale == "linear" and not axis.is_difference
+    axis = replace(axis, from_zero=is_amount)
+    axis.apply(ax, "x", [*part["measured"], *part["published"], *part["high"]])
 
 
 def _handles(shown: Sequence[Block]) -> list[Any]:
@@ -173,15 +173,3 @@ def _handles(shown: Sequence[Block]) -> list[Any]:
         if block.table["measured"].notna().any():
             handles.append(style.handle("predicted", style.INK, "."))
     return handles
-
-
-def _make_room(ax: Axes, values: Sequence[float]) -> None:
-    """An axis from zero with room for its largest interval, and for those of the panels that share
-    it.
-    """
-    known = [float(v) for v in values if is_number(v)]
-    if not known:
-        return
-    shared = ax.get_xlim()[1] if ax.has_data() and ax.get_xlim()[0] <= 0 else 0.0
-    top = max(shared, 1.04 * max(known))
-    ax.set_xlim(min([0.0, *known]) - 0.02 * top, top if top > 0 else 1.0)

@@ -256,11 +256,6 @@ def _timed(group: Group) -> tuple[LatencyTimes | None, str | None]:
     model = group.model
     if any(latency.model == model for latency in group.runs.latencies):
         return None, f"{model} was timed on prompts of another data set"
-    if stack := next((v.stack for v in group.variants if v.stack), None):
-        return (
-            None,
-            f"{model} runs on another stack ({stack}), which the latency protocol does not time",
-        )
     return None, f"there is no latency file of {model}"
 
 
@@ -270,13 +265,10 @@ def _variant(variant: Variant, timed: LatencyTimes | None) -> Numbers:
     return {
         "name": variant.name,
         "method": variant.method,
-        "family": variant.row,
         **dict(zip(("label", "colour", "marker"), method_style(variant.row), strict=True)),
         "params": {key: value for key, value in variant.options.items() if value is not None},
         "reference": variant.method in REFERENCES,
         "about": ABOUT.get(variant.method),
-        "questions": len(variant.records),
-        "failed": len(variant.failed),
         "quality": {
             "mean": measured.value,
             "low": measured.low,
@@ -293,13 +285,12 @@ def _variant(variant: Variant, timed: LatencyTimes | None) -> Numbers:
         "tokens_read": _tokens_read(variant),
         "kv_bytes": max(cached, default=None),
         "weight_bytes": weight_bytes(variant),
-        "peak_memory_bytes": variant.meta.get("peak_memory_bytes"),
     }
 
 
 def _costs(variant: Variant, timed: LatencyTimes | None) -> dict[str, dict[State, Numbers]]:
     """Each cost that was measured, seconds or operations, in each state: `online`, which a user
-    waits for, with its spread. `measured`: the state of the trials that the seconds are from.
+    waits for, with its spread.
     """
     numbers: dict[str, dict[State, Numbers]] = {kind: {} for kind in COSTS}
     for kind, state in product(COSTS, READ):
@@ -312,7 +303,6 @@ def _costs(variant: Variant, timed: LatencyTimes | None) -> dict[str, dict[State
         if measure.value is not None:
             numbers[kind][state] = {
                 "online": measure.value,
-                "measured": timed and timed.measured_state(variant.name, state),
                 "low": measure.low,
                 "high": measure.high,
                 "n": measure.n,

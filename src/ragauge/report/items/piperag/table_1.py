@@ -17,7 +17,7 @@ from functools import partial
 from statistics import median
 
 from ragauge.config.reads import Reads
-from ragauge.report.figures import Axis, Dots, Figure, TableRow, style
+from ragauge.report.figures import Axis, Dots, TableRow, style
 from ragauge.report.items.piperag import _lines, _published
 from ragauge.results import sequences
 from ragauge.results.cells import Cell, Cells, Line, Measure, Table, noted
@@ -52,33 +52,17 @@ def table(runs: Runs) -> Table:
     return in_columns(cells)
 
 
-def draw(table: Table) -> Figure:
-    import pandas as pd
-
-    # with database and filled index in the data set's name; what asks no index is repeated next to
-    # each
-    parts = []
-    for _, group in table.groupby(["model", "dataset"], sort=False):
-        indexed = group[group["index"] != ""]
-        without_index = group[group["index"] == ""]
-        databases = [_lines.database(row, " · ") for row in indexed.to_dict("records")]
-        rows = zip(indexed["dataset"], databases, indexed["index"], strict=True)
-        names = [
-            f"{text}{database}" + (f" · index {index}" if index.filled else "")
-            for text, database, index in rows
-        ]
-        for name, part in indexed.assign(dataset=names).groupby("dataset", sort=False):
-            parts.append(pd.concat([without_index.assign(dataset=str(name)), part]))
-        if indexed.empty:
-            parts.append(group)
-    return Dots(AXES, name=_row_name)(pd.concat(parts) if parts else table)
-
-
 def _row_name(line: Line) -> str:
     interval = (
         f", m = {line['interval']}" if line["method"] == "piperag" and line["interval"] else ""
     )
-    return _lines.with_lists(style.method_label(line["method"]) + interval, TableRow(line, {}))
+    index = f", index {line['index']}" if line["index"] else ""
+    searched = _lines.database(line, ", ") + index
+    label = style.method_label(line["method"]) + interval
+    return _lines.with_lists(label, TableRow(line, {})) + searched
+
+
+draw = Dots(AXES, name=_row_name)
 
 
 def _line(cell: Cell) -> PublishedKey:
