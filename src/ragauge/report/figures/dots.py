@@ -53,7 +53,7 @@ class Dots:
         named = table.assign(style=looks, label=labels)
         drawn = named[named["quantity"].isin(list(self.axes))]
         drawn = drawn[drawn[["measured", "published"]].notna().any(axis=1)]
-        shown = blocks(drawn, self.by_dataset)
+        shown = blocks(_told_apart(drawn), self.by_dataset)
         if not shown:
             return style.empty(NOTHING)
         return _draw(shown, [self._panels(block) for block in shown], self.by_dataset)
@@ -71,6 +71,15 @@ class Dots:
             title = "" if panels else block.title
             panels.append((f"{title}\n{str(name).removeprefix(LONGBENCH)}", part, *entries[0]))
         return panels
+
+
+def _told_apart(table: Table) -> Table:
+    """Rows of one text that are of several variants are named after these as well."""
+    if "variant" not in table:
+        return table
+    variants = table.groupby(["model", "dataset", "label"])["variant"].transform("nunique")
+    names = table["label"] + " (" + table["variant"] + ")"
+    return table.assign(label=table["label"].where(variants < 2, names))
 
 
 def blocks(table: Table, by_dataset: bool = False) -> list[Block]:

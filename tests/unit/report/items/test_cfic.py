@@ -167,6 +167,16 @@ def test_table_3_shows_published_f1_as_shares_under_the_generators_names(small):
     assert found[found["model"] == MODEL]["published"].isna().all()
 
 
+def test_rows_of_the_same_words_are_drawn_under_the_names_of_their_variants(tmp_path):
+    for volume in (251, 350):
+        write(tmp_path, f"bm25_{volume}", "chunks", [True], ranker="bm25", volume=volume)
+    texts = shown("cfic_table_3", table("cfic_table_3", tmp_path)).split("\n")
+    assert {text for text in texts if text.startswith("BM25, windows")} == {
+        "BM25, windows (bm25_251)",
+        "BM25, windows (bm25_350)",
+    }
+
+
 def test_published_numbers_stand_beside_the_papers_model_whatever_the_labels_are(
     tmp_path,
 ):
