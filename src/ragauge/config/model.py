@@ -186,6 +186,11 @@ class ModelEntry(Section):
             raise SettingError("engine", mismatch)
         if self.served is None:
             for key, value in (("weights", self.weights), ("kv", self.kv)):
+                if value != "full" and self.engine != "torch":
+                    needed = (
+                        f"{value!r} needs engine 'torch', not {self.engine!r}; known there: full"
+                    )
+                    raise SettingError(key, needed)
                 if value in ("int8", "int4") and self.device != "cpu":
                     raise SettingError(
                         key,
