@@ -26,7 +26,7 @@ def load(
     """Load a model under an engine of `backends/`, by the engine's name.
 
     The source is for torch a name of the catalog, a prefixed source or a folder; other engines have
-    their own. Options are `weights` and `kv`, how matrices and cached keys and values are stored,
+    their own. Options are `weights` and `kv`, how matrices and keys and values are stored,
     which only torch takes other than as "full" (a `ModelEntry` says so), and `served`, how openai
     asks its server. Raises UserError for an unknown engine, and as the engine does.
     """

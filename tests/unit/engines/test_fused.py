@@ -85,9 +85,7 @@ def logits(lm, choice):
     return torch.stack(found)
 
 
-@pytest.mark.parametrize(
-    "how", [{}, {"dtype": "bfloat16"}, {"weights": "int8"}, {"kv": "int8"}], ids=str
-)
+@pytest.mark.parametrize("how", [{}, {"dtype": "bfloat16"}, {"weights": "int8"}], ids=str)
 def test_a_compiled_pass_computes_what_the_operators_compute(how, monkeypatch):
     passes = []
     read = FusedLayers.read
