@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ragauge.assets import store
 from ragauge.cost.hardware import DTYPES
-from ragauge.cost.machine import competing_load, cpu_model
+from ragauge.cost.machine import cpu_model
 from ragauge.cost.shapes import named
 from ragauge.engines.cache import KVCache
 from ragauge.engines.checkpoint import random_weights
@@ -112,9 +112,7 @@ def has_tables(dtypes: Iterable[str]) -> bool:
 
 @torch.inference_mode()
 def measure(dtype: torch.dtype) -> dict[str, Any]:
-    """Operation -> the fastest kernel, each candidate's least seconds, and the share of the machine
-    that other processes took.
-    """
+    """Operation -> the fastest kernel, and each candidate's least seconds."""
     table: dict[str, Any] = {}
     for operation, run in operation_runs(dtype).items():
         kernels = candidates(operation, dtype)
@@ -143,13 +141,12 @@ def _measured(run: Run, choices: Mapping[str, Choice]) -> dict[str, Any]:
     started = time.perf_counter()
     rounds = 0
     spent = 0.0
-    with competing_load() as load:
-        while rounds < 2 or spent < MIN_S or (rounds < ROUNDS and spent < MAX_S):
-            for name, kernels in choices.items():
-                seconds[name] = min(seconds[name], timed(kernels))
-            rounds += 1
-            spent = time.perf_counter() - started
-    return {"kernel": fastest_kernel(seconds), "seconds": seconds, "load_share": load.share}
+    while rounds < 2 or spent < MIN_S or (rounds < ROUNDS and spent < MAX_S):
+        for name, kernels in choices.items():
+            seconds[name] = min(seconds[name], timed(kernels))
+        rounds += 1
+        spent = time.perf_counter() - started
+    return {"kernel": fastest_kernel(seconds), "seconds": seconds}
 
 
 def operation_runs(dtype: torch.dtype) -> dict[str, Run]:
@@ -292,12 +289,6 @@ def weight_read(size: int) -> Run | None:
     matrix = compiled.Matrix.of(weight, scale=torch.ones(len(weight)))
     assert matrix is not None
     return partial(compiled.multiply, matrix, torch.ones(1, READ_WIDTH))
-
-
-def load_share() -> float:
-    """The largest share of the machine that others took while the stored times were measured."""
-    rows = [row for table in stored_tables().values() for row in table.values()]
-    return max((row["load_share"] for row in rows), default=0.0)
 
 
 def machine() -> dict[str, Any]:

@@ -21,15 +21,13 @@ def empty_home(tmp_path, monkeypatch):
     return tmp_path
 
 
-def quick(monkeypatch, fastest="native", load=0.0):
+def quick(monkeypatch, fastest="native"):
     """In place of measuring: the data types that were requested for."""
     requested = []
 
     def measure(dtype):
         requested.append(dtype)
-        return {
-            Operation.ONE_ROW: {"kernel": fastest, "seconds": {fastest: 1.0}, "load_share": load}
-        }
+        return {Operation.ONE_ROW: {"kernel": fastest, "seconds": {fastest: 1.0}}}
 
     monkeypatch.setattr(tuning, "measure", measure)
     return requested
