@@ -57,6 +57,8 @@ def test_measuring_chooses_among_valid_kernels(monkeypatch):
     monkeypatch.setattr(tuning, "named", lambda _: tiny_models.LLAMA)
     table = tuning.measure(torch.bfloat16)
     assert set(table) == set(Operation)
+    fixed = {table.pop(operation)["kernel"] for operation in tuning.UNTIMED}
+    assert fixed == {"plain" if compiled.library() is None else "compiled"}
     for operation, row in table.items():
         assert set(row["seconds"]) == set(candidates(operation, torch.bfloat16))
         assert (
