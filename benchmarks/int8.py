@@ -35,8 +35,6 @@ SETTINGS: dict[str, dict[str, str]] = {
     "float32": {"dtype": "float32"},
     "bfloat16": {"dtype": "bfloat16"},
     "weights int8": {"dtype": "float32", "weights": "int8"},
-    "kv int8": {"dtype": "float32", "kv": "int8"},
-    "weights and kv int8": {"dtype": "float32", "weights": "int8", "kv": "int8"},
     "weights int4": {"dtype": "bfloat16", "weights": "int4"},  # a GGUF file's own blocks
 }
 

@@ -122,7 +122,7 @@ def test_decoders_without_weights_and_in_8_bits_make_the_same_calls(name, option
     [prompt] = with_corpus([tiny_models.tiny_prompt([12] * 6, query=8, task=5, seed=1)])
     real = traced(tiny_models.tiny_lm(), name, options, encoder, prompt)
     shaped = [ShapeLM(shapes.named(shape)) for shape in ("mpt-7b-instruct", "openelm-3b-instruct")]
-    for lm in (tiny_models.tiny_lm(weights="int8", kv="int8"), *shaped):
+    for lm in (tiny_models.tiny_lm(weights="int8"), *shaped):
         trace = traced(lm, name, options, encoder, prompt)
         assert [_but_seconds(call) for call in trace] == [_but_seconds(call) for call in real]
 

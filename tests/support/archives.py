@@ -1,7 +1,6 @@
 """Archives of files in memory."""
 
 import io
-import tarfile
 import zipfile
 
 
@@ -10,16 +9,6 @@ def zipped(files):
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:
         for name, body in files.items():
             file.writestr(name, body)
-    return packed.getvalue()
-
-
-def tarred(name, body=b"x", kind=tarfile.REGTYPE, link=""):
-    """One member in a gzipped archive."""
-    packed = io.BytesIO()
-    info = tarfile.TarInfo(name)
-    info.type, info.linkname, info.size = kind, link, len(body) if kind == tarfile.REGTYPE else 0
-    with tarfile.open(fileobj=packed, mode="w:gz") as file:
-        file.addfile(info, io.BytesIO(body))
     return packed.getvalue()
 
 

@@ -25,8 +25,8 @@ TRANSIENT = (408, 416, 429, 500, 502, 503, 504)  # statuses after which another 
 
 
 def fetch(store: Store, url: str, sha256: str | None = None, members: Sequence[str] = ()) -> Path:
-    """Return the file at `url`, or an archive's unpacked members. Raises UserError: wrong hash,
-    unsafe archive.
+    """Return the file at `url`, or an archive's unpacked members. Raises UserError: wrong hash, tar
+    or unsafe archive.
     """
     parts = urlsplit(url)
     name = unquote(parts.path).rpartition("/")[2]
@@ -36,6 +36,8 @@ def fetch(store: Store, url: str, sha256: str | None = None, members: Sequence[s
         or not re.fullmatch(r"\w[\w.+=@ -]*", name)
     ):
         raise UserError(f"{redacted(url)}: not of the form https://host/path/file")
+    if name.endswith(archive.TAR_SUFFIXES):
+        raise UserError(f"{redacted(url)}: tar archives are not unpacked; known: .whl, .zip")
     identity = url
     if holds_secret(url):  # a hash that is slow to guess
         identity = (

@@ -16,7 +16,6 @@ from ragauge.assets import catalog, pins
 from ragauge.assets.resolver import refuse_path, refuse_secret
 from ragauge.config.model import SERVED
 from ragauge.config.protocols import LatencySettings
-from ragauge.engines import backend
 from ragauge.errors import SettingError, UserError, unknown
 from ragauge.methods.evidence.human_judgements import read_human_judgements
 from ragauge.pipelines.settings import PipelineSettings, check_model
@@ -226,7 +225,6 @@ def _check_models(config: Config) -> None:
             check_source(model.source, f"{where}.source")
         elif model.served.tokenizer:
             check_source(model.served.tokenizer, f"{where}.served.tokenizer")
-        backend.check_quantization(model.engine, {"weights": model.weights, "kv": model.kv}, where)
 
 
 def _check_datasets(config: Config) -> None:

@@ -105,8 +105,8 @@ class ModelEntry(Section):
     )
     kv: CacheType = Field(
         "full",
-        description="storage of keys and values: full, in the dtype; int8, on a CPU only; "
-        "int8_stored, int4_stored, those of stored documents in 8 or 4 bits",
+        description="storage of keys and values: full, in the dtype; int8_stored, int4_stored, "
+        "those of stored documents in 8 or 4 bits",
     )
     device: Device = Field("cpu", description="where the decoder runs")
     kernels: Kernels | None = Field(
@@ -186,12 +186,14 @@ class ModelEntry(Section):
             raise SettingError("engine", mismatch)
         if self.served is None:
             for key, value in (("weights", self.weights), ("kv", self.kv)):
-                if value in ("int8", "int4") and self.device != "cpu":
-                    raise SettingError(
-                        key,
-                        f"{value!r} is not available on device {self.device!r}; known there: "
-                        f"full{', int8_stored, int4_stored' if key == 'kv' else ''}",
+                if value != "full" and self.engine != "torch":
+                    needed = (
+                        f"{value!r} needs engine 'torch', not {self.engine!r}; known there: full"
                     )
+                    raise SettingError(key, needed)
+            if self.weights != "full" and self.device != "cpu":
+                problem = f"{self.weights!r} is not available on device {self.device!r}"
+                raise SettingError("weights", f"{problem}; known there: full")
             return self
         if self.engine != "openai":
             raise SettingError(

@@ -29,7 +29,6 @@ DTYPE_BYTES = {
     "float8_e4m3fn": 1,
     "int8": 1,
 }
-SCALE_BYTES = 4  # of a float32 scale, which 8-bit integers are multiplied with
 
 
 def critical_path(trace: Iterable[Call], shape: Shape) -> int:
@@ -110,13 +109,8 @@ def with_sequential_queries(trace: Iterable[Call], paths: int) -> Trace:
 
 
 def kv_bytes(shape: Shape, tokens: int, dtype: object, layers: Layers = None) -> int:
-    """Bytes of the cached keys and values of `tokens` tokens; 8-bit integers have a scale for each
-    token and head.
-    """
-    cache_dtype = precision(dtype).cached
-    vector = shape.head_dim * dtype_bytes(cache_dtype) + (
-        SCALE_BYTES if cache_dtype == "int8" else 0
-    )
+    """Bytes of the cached keys and values of `tokens` tokens."""
+    vector = shape.head_dim * dtype_bytes(precision(dtype).dtype)
     return 2 * sum(shape.kv_heads[slice(*layers or (None,))]) * vector * tokens
 
 

@@ -10,8 +10,8 @@ AnyDtype = Literal[Dtype, "auto"]  # auto: the fastest one of the machine
 Device = Literal["cpu", "cuda"]
 # of matrices; full: in the number type; int4: the blocks of a GGUF file
 Weights = Literal["full", "int8", "int4"]
-# of cached keys and values; int8_stored and int4_stored: those of stored documents alone
-CacheType = Literal["full", "int8", "int8_stored", "int4_stored"]
+# of keys and values; int8_stored and int4_stored: those of stored documents alone
+CacheType = Literal["full", "int8_stored", "int4_stored"]
 STORED_BITS = {"int8_stored": 8, "int4_stored": 4}
 Kernels = Literal["measured", "default"]  # of a CPU; default: torch's own
 AUTO: Literal["auto"] = "auto"
@@ -42,15 +42,10 @@ class Precision:
 
     dtype: str = "float32"  # of activations and of everything that is not quantized
     weights: str = "full"  # one of WEIGHTS
-    kv: str = "full"  # of cached keys and values, one of CACHE_TYPES
-
-    @property
-    def cached(self) -> str:
-        """The type of cached keys and values."""
-        return "int8" if self.kv == "int8" else self.dtype
+    kv: str = "full"  # of keys and values, one of CACHE_TYPES
 
     def __str__(self) -> str:
-        """As results show it: bfloat16; or float32, weights int8, keys and values int8."""
+        """As results show it: bfloat16; or float32, weights int8, keys and values int8_stored."""
         weights = "" if self.weights == "full" else f", weights {self.weights}"
         return self.dtype + weights + ("" if self.kv == "full" else f", keys and values {self.kv}")
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ragauge.cost import flop
-from ragauge.cost.cycles import SCALE_BYTES, dtype_bytes, kv_bytes
+from ragauge.cost.cycles import dtype_bytes, kv_bytes
 from ragauge.cost.hardware import Precision, precision
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call
@@ -16,6 +16,7 @@ MachineRates = Mapping[str, Any]
 
 # of measured seconds to a floor; below it, the machine's rates were measured wrong
 LEAST_RATIO = 0.95
+SCALE_BYTES = 4  # of a float32 scale, which 8-bit integers are multiplied with
 
 
 def call_bytes(call: Call, shape: Shape, dtype: object, answers: int = 1) -> int:

@@ -1,12 +1,9 @@
-"""Engines by name: their capabilities, their storage options, and how one is loaded."""
+"""Engines by name: their capabilities, and how one is loaded."""
 
-import inspect
-from collections.abc import Mapping
 from typing import Any
 
 from ragauge import registry
 from ragauge.engines.protocol import Capabilities, Engine
-from ragauge.errors import UserError
 
 
 def capabilities(engine: str, where: str = "") -> Capabilities:
@@ -14,18 +11,6 @@ def capabilities(engine: str, where: str = "") -> Capabilities:
     Loads no model.
     """
     return registry.module("engine", engine, where).CAPABILITIES
-
-
-def check_quantization(engine: str, storage: Mapping[str, Any], where: str = "") -> None:
-    """Raise UserError if the engine does not support these values of a model's options `weights`
-    and `kv`.
-    """
-    options = inspect.signature(registry.module("engine", engine, where).load).parameters
-    for key, value in storage.items():
-        if value != "full" and key not in options:
-            raise UserError(
-                f"{where}{': ' if where else ''}{key} {value!r}: engine {engine!r} supports only 'full'"
-            )
 
 
 def load(
@@ -41,12 +26,11 @@ def load(
     """Load a model under an engine of `backends/`, by the engine's name.
 
     The source is for torch a name of the catalog, a prefixed source or a folder; other engines have
-    their own. Options are `weights` and `kv`, how matrices and cached keys and values are stored,
-    which only torch supports other than as "full", and `served`, how openai asks its server. Raises
-    UserError for an unknown engine, and as the engine does.
+    their own. Options are `weights` and `kv`, how matrices and keys and values are stored,
+    which only torch takes other than as "full" (a `ModelEntry` says so), and `served`, how openai
+    asks its server. Raises UserError for an unknown engine, and as the engine does.
     """
     others = {key: value for key, value in options.items() if value != "full"}
-    check_quantization(engine, others)
     return registry.module("engine", engine).load(
         source, dtype=dtype, device=device, threads=threads, max_context=max_context, **others
     )

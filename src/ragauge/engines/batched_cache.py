@@ -71,7 +71,7 @@ def add_row(
     """A row for a cache and `more` tokens in `batched`, by row length and the decoder's shape; None
     if the cache is not plain, or memory is short.
     """
-    if not cache.plain or not isinstance(cache.k[0], Tensor):
+    if not cache.plain:
         return None
     stride = max(MIN_ROW, 1 << (cache.length + more - 1).bit_length())
     try:

@@ -16,13 +16,7 @@ from torch import Tensor
 
 from ragauge.cost.hardware import STORED_BITS
 from ragauge.cost.shape import Shape
-from ragauge.engines.quantization import (
-    Int8Slots,
-    Slots,
-    dequantize_groups,
-    quantize_groups,
-    storage,
-)
+from ragauge.engines.quantization import dequantize_groups, quantize_groups
 from ragauge.engines.rope import rotate_further
 from ragauge.engines.spans import Span, merge
 
@@ -68,23 +62,18 @@ class KVCache:
         kv: str = "full",
         filled: int = 0,
     ) -> None:
-        """Keys and values are read in `dtype` and stored as `kv` (`cost.hardware.CACHE_TYPES`)
-        says. The caller writes the `filled` slots before anything is read. The others become zero:
-        uninitialized memory may hold NaN, and a key that a mask hides still counts, as 0 times its
-        value.
+        """Keys and values are in `dtype`, those of stored documents as `kv`
+        (`cost.hardware.CACHE_TYPES`) says. The caller writes the `filled` slots before anything is
+        read. The others become zero: uninitialized memory may hold NaN, and a key that a mask hides
+        still counts, as 0 times its value.
         """
         self.shape = shape
         self.dtype = dtype
         self.kv = kv
         self.length = 0  # slots in use
 
-        def empty(heads: int) -> Slots:
-            size = (heads, capacity, shape.head_dim)
-            return (
-                Int8Slots(*size, dtype, device)
-                if kv == "int8"
-                else torch.empty(size, dtype=dtype, device=device)
-            )
+        def empty(heads: int) -> Tensor:
+            return torch.empty(heads, capacity, shape.head_dim, dtype=dtype, device=device)
 
         self.k, self.v = list(map(empty, shape.kv_heads)), list(map(empty, shape.kv_heads))
         for _, tensor in self.tensors():
@@ -152,13 +141,12 @@ class KVCache:
         )
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Every tensor of keys or values, (kv_head, slot, ...), with a name that is the same in all
+        """Every tensor of keys or values, (kv_head, slot, dim), with a name that is the same in all
         caches.
         """
         for kind, layers in (("k", self.k), ("v", self.v)):
-            for layer, slots in enumerate(layers):
-                for suffix, tensor in zip(("", ".scale"), storage(slots), strict=False):
-                    yield f"{kind}{layer}{suffix}", tensor
+            for layer, tensor in enumerate(layers):
+                yield f"{kind}{layer}", tensor
 
     @property
     def stored_bits(self) -> int:
@@ -307,10 +295,8 @@ class KVCache:
             from_slots = (torch.arange(len(heads), device=device)[:, None], padded.clamp(min=0))
             new.fill_(torch.inf)
             new[:, :longest] = positions[layer][from_slots].masked_fill(padded < 0, torch.inf)
-            for kind in ("k", "v"):
-                stored = (storage(getattr(cache, kind)[layer]) for cache in (self, selected))
-                for source, target in zip(*stored, strict=True):
-                    target[:, :longest] = source[from_slots]
+            selected.k[layer][:, :longest] = self.k[layer][from_slots]
+            selected.v[layer][:, :longest] = self.v[layer][from_slots]
         return selected
 
     @torch.inference_mode()

@@ -362,9 +362,6 @@ def _readers(folder: Path, dtype: torch.dtype, device: torch.device) -> dict[str
 
     def read(path: Path, name: str, get: Reader) -> Tensor:
         tensor = _undamaged(path, get)
-        # of `_rounded`: kernels may not read beyond the end of the mapped file
-        if f"{name.rpartition('.')[0]}.scale" in readers:
-            return tensor.clone()
         if not tensor.is_floating_point() or tensor.element_size() == 1:
             raise UserError(f"{folder}: tensor {name!r} is of {tensor.dtype}, not floating point")
         return tensor.to(device=device, dtype=dtype)

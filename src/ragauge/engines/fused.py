@@ -17,7 +17,6 @@ from ragauge.cost.shape import Shape
 from ragauge.engines.cache import KVCache
 from ragauge.engines.kernels import compiled
 from ragauge.engines.layout import Part
-from ragauge.engines.quantization import storage
 from ragauge.engines.rope import Rotation
 from ragauge.engines.weights import Layer, Norm
 
@@ -81,12 +80,9 @@ class FusedLayers:
         capacity, addresses = self._listed.get(cache, (0, []))
         if capacity != cache.capacity:
             addresses = []
-            for key_value in zip(cache.k, cache.v, strict=True):
-                (k, *k_scale), (v, *v_scale) = map(storage, key_value)
-                pointers = [tensor.data_ptr() for tensor in (k, v, *k_scale, *v_scale)]
-                scales = [] if k_scale else [None, None]
+            for k, v in zip(cache.k, cache.v, strict=True):
                 kind = compiled.KINDS[k.dtype]
-                addresses.append(compiled.Cache(*pointers, *scales, k.shape[1], kind))
+                addresses.append(compiled.Cache(k.data_ptr(), v.data_ptr(), k.shape[1], kind))
             self._listed[cache] = cache.capacity, addresses
         return addresses
 

@@ -102,16 +102,14 @@ def quantized_rows(linear: Linear) -> Int8Linear:
     return Int8Linear(weight, linear.bias, scale=scale[:, 0].contiguous())
 
 
-def int8(linear: Linear, both: bool = False) -> Int8Linear:
-    """A linear layer with weights in 8 bits, for activations in 8 bits; `both`: for torch and for
-    `compiled.c`.
-    """
+def int8(linear: Linear) -> Int8Linear:
+    """A linear layer with weights in 8 bits, for activations in 8 bits."""
     rows = quantized_rows(linear)
     by_compiled = [choice.product_kernel(torch.int8, tokens) == COMPILED for tokens in SIZES]
     fused = [choice.runs_fused(torch.int8, tokens) for tokens in SIZES]
-    if both or any(by_compiled + fused):
+    if any(by_compiled + fused):
         rows = replace(rows, panels=Matrix.of(rows.weight, rows.bias, rows.scale))
-    if rows.panels is not None and not both and all(by_compiled):
+    if rows.panels is not None and all(by_compiled):
         integers = rows.panels.tensors[0]
         assert integers is not None
         return replace(rows, weight=integers, layout="panels")

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from ragauge.engines.cache import KVCache, Watch
-from ragauge.engines.quantization import Int8Slots, Slots, quantize
 from ragauge.engines.spans import Row, Span, merge
 
 MAX_EXPLICIT_TOKENS = 16  # new tokens for which a layout lists the slots that each attends to
@@ -64,12 +63,9 @@ class Layout:
         """True if the whole mask is the square lower triangle."""
         return self.mask is None and self.queries > 1
 
-    def put(self, values: Tensor, into: Slots, dim: int) -> None:
+    def put(self, values: Tensor, into: Tensor, dim: int) -> None:
         """Write values of the new tokens into the cache, whose slots are its dimension `dim`."""
-        if isinstance(into, Int8Slots):
-            for part, new in zip(into.storage, quantize(values), strict=True):
-                self.put(new, part, dim)
-        elif self.slots is None:
+        if self.slots is None:
             into.narrow(dim, self.start, self.tokens).copy_(values)
         else:
             into.index_copy_(dim, self.slots, values)
@@ -87,13 +83,12 @@ class Layout:
         flat = padded.transpose(1, 2).reshape(self.rows * self.queries, -1)
         return flat if self.query_slots is None else flat[self.query_slots]
 
-    def keys(self, cached: Slots) -> Tensor:
+    def keys(self, cached: Tensor) -> Tensor:
         """(kv_head, slot, dim) -> (row, kv_head, key, dim)."""
         if self.contiguous:
             return cached[:, self.first : self.start + self.tokens].unsqueeze(0)
         heads, _, dim = cached.shape
         if self.row_stride is not None:
-            assert isinstance(cached, Tensor)  # batched caches are not quantized
             by_row = cached.view(heads, -1, self.row_stride, dim)
             return by_row[:, : self.rows, : max(self.past) + 1].transpose(0, 1)
         assert self.key_slots is not None

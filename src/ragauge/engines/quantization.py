@@ -1,8 +1,4 @@
-"""Numbers as integers with a scale: vectors, cache slots, and the keys and values of stored
-documents.
-"""
-
-from typing import Any
+"""Numbers as integers with a scale: vectors, and the keys and values of stored documents."""
 
 import torch
 from torch import Tensor
@@ -72,46 +68,3 @@ def _grouped(values: Tensor, dim: int) -> Tensor:
 def _joined(groups: Tensor, dim: int, size: int) -> Tensor:
     """The reverse of `_grouped`."""
     return groups.flatten(dim, dim + 1).narrow(dim, 0, size)
-
-
-class Int8Slots:
-    """Keys or values (kv_head, slot, dim) in 8 bits, with a scale for each head and slot.
-
-    Writing quantizes, reading returns a tensor in `dtype`. Slots that move from one cache to
-    another are copied as stored (`storage`), so that they are quantized once.
-    """
-
-    def __init__(
-        self, heads: int, slots: int, dim: int, dtype: torch.dtype, device: torch.device
-    ) -> None:
-        self.dtype = dtype
-        self.storage = (
-            torch.empty(heads, slots, dim, dtype=torch.int8, device=device),
-            torch.empty(heads, slots, 1, dtype=torch.float32, device=device),
-        )
-
-    @property
-    def shape(self) -> torch.Size:
-        """(kv_head, slot, dim)."""
-        return self.storage[0].shape
-
-    def __getitem__(self, index: Any) -> Tensor:
-        integers, scale = (part[index] for part in self.storage)
-        return (integers * scale).to(self.dtype)
-
-    def __setitem__(self, index: Any, values: Tensor) -> None:
-        for part, new in zip(self.storage, quantize(values), strict=True):
-            part[index] = new
-
-    def index_select(self, dim: int, index: Tensor) -> Tensor:
-        """As `Tensor.index_select`."""
-        integers, scale = (part.index_select(dim, index) for part in self.storage)
-        return (integers * scale).to(self.dtype)
-
-
-Slots = Tensor | Int8Slots
-
-
-def storage(slots: Slots) -> tuple[Tensor, ...]:
-    """The tensors (kv_head, slot, ...) that store keys or values: one, or integers and scales."""
-    return slots.storage if isinstance(slots, Int8Slots) else (slots,)

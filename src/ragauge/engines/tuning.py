@@ -1,5 +1,5 @@
-"""The fastest kernels and the fastest data type of this machine: every kernel is timed once, and
-the times stored.
+"""The fastest kernels and the fastest data type of this machine: kernels are timed once, and the
+times stored.
 
 See docs/engine.md. Candidates take turns, and the least time of each counts: others' work on the
 machine only ever adds to a time.
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ragauge.assets import store
 from ragauge.cost.hardware import DTYPES
-from ragauge.cost.machine import competing_load, cpu_model
+from ragauge.cost.machine import cpu_model
 from ragauge.cost.shapes import named
 from ragauge.engines.cache import KVCache
 from ragauge.engines.checkpoint import random_weights
@@ -53,8 +53,9 @@ COLD_LAYERS = 8  # matrices that one token passes: more than a cache near a core
 FEW_ROWS = 8
 MANY_ROWS = 256
 QUERIES = 512
-SCORED = 64
 
+# compiled where possible, which was the fastest on every machine measured
+UNTIMED = (Operation.ROWWISE, Operation.LIKELIHOOD)
 ROUNDS = 6
 MIN_S = 0.3
 MAX_S = 1.5  # of each operation: rounds, more if they are short and fewer if they are long
@@ -112,10 +113,12 @@ def has_tables(dtypes: Iterable[str]) -> bool:
 
 @torch.inference_mode()
 def measure(dtype: torch.dtype) -> dict[str, Any]:
-    """Operation -> the fastest kernel, each candidate's least seconds, and the share of the machine
-    that other processes took.
+    """Operation -> the fastest kernel, and each candidate's least seconds; of `UNTIMED` the kernel
+    alone.
     """
     table: dict[str, Any] = {}
+    if dtype != torch.int8:
+        table |= {name: {"kernel": candidates(name, dtype)[-1]} for name in UNTIMED}
     for operation, run in operation_runs(dtype).items():
         kernels = candidates(operation, dtype)
         choices = {name: choice_of(name, operation, dtype, table) for name in kernels}
@@ -143,13 +146,12 @@ def _measured(run: Run, choices: Mapping[str, Choice]) -> dict[str, Any]:
     started = time.perf_counter()
     rounds = 0
     spent = 0.0
-    with competing_load() as load:
-        while rounds < 2 or spent < MIN_S or (rounds < ROUNDS and spent < MAX_S):
-            for name, kernels in choices.items():
-                seconds[name] = min(seconds[name], timed(kernels))
-            rounds += 1
-            spent = time.perf_counter() - started
-    return {"kernel": fastest_kernel(seconds), "seconds": seconds, "load_share": load.share}
+    while rounds < 2 or spent < MIN_S or (rounds < ROUNDS and spent < MAX_S):
+        for name, kernels in choices.items():
+            seconds[name] = min(seconds[name], timed(kernels))
+        rounds += 1
+        spent = time.perf_counter() - started
+    return {"kernel": fastest_kernel(seconds), "seconds": seconds}
 
 
 def operation_runs(dtype: torch.dtype) -> dict[str, Run]:
@@ -207,19 +209,7 @@ def operation_runs(dtype: torch.dtype) -> dict[str, Run]:
     }
     if not is_int8:
         q, k, v = (full((1, count, QUERIES, dim)) for count in (heads, kv_heads, kv_heads))
-        logits = full((SCORED, whole.vocab))
-        targets = torch.zeros(SCORED, dtype=torch.long)
-        wide = full((MANY_ROWS, shape.d_model))
-        inner = full((MANY_ROWS, 2 * shape.ffn[0]))
-        rotated = full((MANY_ROWS, heads + kv_heads, dim))
-        cos = full((MANY_ROWS, 1, dim), fill_value=1.0)
         runs[Operation.ATTENTION] = lambda: operations.attend(q, k, v, None, causal=True)
-        runs[Operation.ROWWISE] = lambda: (
-            operations.rms_norm(wide, wide[0], 1e-5),
-            operations.gate(inner, "silu"),
-            operations.rotate(rotated, cos, torch.zeros_like(cos)),
-        )
-        runs[Operation.LIKELIHOOD] = lambda: operations.log_probabilities(logits, targets)
     return runs | {Operation.ONE_TOKEN: reading(1), Operation.FEW_TOKENS: reading(FEW_ROWS)}
 
 
@@ -292,12 +282,6 @@ def weight_read(size: int) -> Run | None:
     matrix = compiled.Matrix.of(weight, scale=torch.ones(len(weight)))
     assert matrix is not None
     return partial(compiled.multiply, matrix, torch.ones(1, READ_WIDTH))
-
-
-def load_share() -> float:
-    """The largest share of the machine that others took while the stored times were measured."""
-    rows = [row for table in stored_tables().values() for row in table.values()]
-    return max((row["load_share"] for row in rows), default=0.0)
 
 
 def machine() -> dict[str, Any]:

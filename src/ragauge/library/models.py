@@ -71,8 +71,7 @@ def load_model(
             machine.
         device: cpu or cuda; auto: cuda where torch can use a GPU.
         weights: how matrices are stored: full, int8 or int4.
-        kv: how cached keys and values are stored: full or int8, or those of stored documents alone
-            (`int8_stored`, `int4_stored`).
+        kv: how keys and values of stored documents are stored: full, int8_stored or int4_stored.
         engine: one of `ragauge list engines`.
         template: how prompts are wrapped; None: as the catalog or the tokenizer says.
         template_arguments: of the tokenizer's chat template, such as {"enable_thinking": False}.

@@ -12,7 +12,7 @@ import psutil
 import torch
 
 from ragauge.assets.store import home
-from ragauge.cost.machine import MAX_LOAD, cpu_model, gpu_state
+from ragauge.cost.machine import cpu_model, gpu_state
 from ragauge.cost.shapes import named
 from ragauge.engines import tuning
 from ragauge.engines.kernels import compiled
@@ -166,6 +166,3 @@ def speed(measure: bool) -> Iterator[HealthCheck]:
             "speed",
             f"{dtype} reads {reads:,.0f}, writes {writes:,.0f} tokens/s (layers of {tuning.MODEL})",
         )
-    if (share := tuning.load_share()) > MAX_LOAD:
-        busy = f"measured while other processes used {share:.0%} of the machine"
-        yield HealthCheck("speed", busy, "ragauge doctor --measure, when it is idle")

@@ -5,14 +5,13 @@ import json
 import multiprocessing
 import shutil
 import stat
-import tarfile
 import time
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from archives import tarred, write_wheel, zipped
+from archives import write_wheel, zipped
 from ragauge.assets import archive, resolver
 from ragauge.assets.catalog import Entry, entries
 from ragauge.assets.store import MANIFEST, Store
@@ -164,29 +163,20 @@ def write_zip(path, name, body=b"x", mode=0):
     return path
 
 
-def write_tar(path, name, kind=tarfile.REGTYPE, link=""):
-    path.write_bytes(tarred(name, kind=kind, link=link))
-    return path
-
-
 @pytest.mark.parametrize("name", ["/etc/cron.d/x", "../x", "a/../../x", "C:\\x", "a\\..\\x", "."])
 def test_members_that_leave_the_folder_are_refused(name, tmp_path):
-    for packed in (write_zip(tmp_path / "a.zip", name), write_tar(tmp_path / "a.tar.gz", name)):
-        with pytest.raises(UserError, match=rf"{packed.name}: unsafe member path"):
-            archive.unpack(packed, tmp_path / "out")
+    packed = write_zip(tmp_path / "a.zip", name)
+    with pytest.raises(UserError, match=r"a\.zip: unsafe member path"):
+        archive.unpack(packed, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_links_and_devices_are_refused(tmp_path):
-    packed = [
-        write_zip(tmp_path / "a.zip", "link", b"/etc/passwd", stat.S_IFLNK | 0o777),
-        write_tar(tmp_path / "b.tar.gz", "link", tarfile.SYMTYPE, "/etc/passwd"),
-        write_tar(tmp_path / "c.tar.gz", "link", tarfile.LNKTYPE, "../x"),
-        write_tar(tmp_path / "d.tar.gz", "pipe", tarfile.FIFOTYPE),
-    ]
-    for path in packed:
-        with pytest.raises(UserError, match="link or a device"):
-            archive.unpack(path, tmp_path / "out")
+@pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFIFO, stat.S_IFBLK])
+def test_links_and_devices_are_refused(kind, tmp_path):
+    packed = write_zip(tmp_path / "a.zip", "link", b"/etc/passwd", kind | 0o777)
+    with pytest.raises(UserError, match="link or a device"):
+        archive.unpack(packed, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from archives import tarred
+from archives import zipped
 from ragauge.assets import resolver, url
 from ragauge.errors import UserError
 from served_site import BODY, SHA256, Site, running
@@ -85,7 +85,13 @@ def test_a_file_larger_than_the_disk_is_refused_first(site, tmp_path, monkeypatc
 
 
 def test_an_archive_is_unpacked(site, tmp_path):
-    site.body = tarred("model/config.json", b"{}")
-    folder = resolver.fetch(site.url("model.tar.gz"), home=tmp_path)
+    site.body = zipped({"model/config.json": b"{}"})
+    folder = resolver.fetch(site.url("model.zip"), home=tmp_path)
     assert (folder / "model" / "config.json").read_text() == "{}"
-    assert not list(tmp_path.rglob("*.tar.gz"))
+    assert not list(tmp_path.rglob("*.zip"))
+
+
+def test_a_tar_archive_is_refused_before_it_is_requested(site, tmp_path):
+    with pytest.raises(UserError, match=r"/model\.tar\.gz: tar archives .*known: \.whl, \.zip"):
+        resolver.fetch(site.url("model.tar.gz"), home=tmp_path)
+    assert not site.asked

@@ -53,6 +53,10 @@ models/smollm2-135m-instruct, {resources: {gpus: 1}} -> resources.gpus: unknown 
 models/smollm2-135m-instruct, {datasets: [nq]} -> datasets: unknown data set 'nq'; known: musique, nq_open
 models/smollm2-135m-instruct, {dtype: fp32} -> c.yaml: models.smollm2-135m-instruct.dtype: must be
 models/smollm2-135m-instruct, {engine: trch} -> models.smollm2-135m-instruct.engine: unknown engine 'trch';
+models/smollm2-135m-instruct, {kv: int8} ->
+  c.yaml: models.smollm2-135m-instruct.kv: must be 'full', 'int8_stored' or 'int4_stored', not 'int8'
+models/smollm2-135m-instruct, {engine: trch, kv: int8_stored} ->
+  models.smollm2-135m-instruct.kv: 'int8_stored' needs engine 'torch', not 'trch'; known there: full
 datasets/nq_opn, {} -> c.yaml: datasets.nq_opn.dataset: unknown dataset 'nq_opn'; did you mean 'nq_open'?
 datasets/nq_open, {limit: 0} -> c.yaml: datasets.nq_open.limit: must be greater than or equal to 1, not 0
 datasets/nq_open, {data: no.jsonl} -> c.yaml: datasets.nq_open.data: no such file: no.jsonl

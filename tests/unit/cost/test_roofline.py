@@ -33,9 +33,8 @@ def test_roofline_by_hand():
 
 def test_a_decoder_in_8_bits_moves_bytes_and_scales():
     weights = 3 * (WEIGHTS + 4 * ROWS)
-    for cache, size in (((), 4 * 8), (("int8",), 8 + 4)):
-        precision = Precision("float32", "int8", *cache)
-        assert call_bytes(DECODE, SHAPE, precision) == weights + CACHED * 2 * 2 * 2 * size
+    precision = Precision("float32", "int8")
+    assert call_bytes(DECODE, SHAPE, precision) == weights + CACHED * 2 * 2 * 2 * 4 * 8
 
 
 def test_8_bit_products_have_their_own_rate_and_attention_has_the_dtypes():

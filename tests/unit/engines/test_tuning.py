@@ -21,15 +21,13 @@ def empty_home(tmp_path, monkeypatch):
     return tmp_path
 
 
-def quick(monkeypatch, fastest="native", load=0.0):
+def quick(monkeypatch, fastest="native"):
     """In place of measuring: the data types that were requested for."""
     requested = []
 
     def measure(dtype):
         requested.append(dtype)
-        return {
-            Operation.ONE_ROW: {"kernel": fastest, "seconds": {fastest: 1.0}, "load_share": load}
-        }
+        return {Operation.ONE_ROW: {"kernel": fastest, "seconds": {fastest: 1.0}}}
 
     monkeypatch.setattr(tuning, "measure", measure)
     return requested
@@ -59,6 +57,8 @@ def test_measuring_chooses_among_valid_kernels(monkeypatch):
     monkeypatch.setattr(tuning, "named", lambda _: tiny_models.LLAMA)
     table = tuning.measure(torch.bfloat16)
     assert set(table) == set(Operation)
+    fixed = {table.pop(operation)["kernel"] for operation in tuning.UNTIMED}
+    assert fixed == {"plain" if compiled.library() is None else "compiled"}
     for operation, row in table.items():
         assert set(row["seconds"]) == set(candidates(operation, torch.bfloat16))
         assert (

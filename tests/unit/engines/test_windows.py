@@ -91,9 +91,7 @@ def test_responses_by_steps_of_one_shape_and_side_by_side(lm):
     assert [task.result() for task in tasks] == alone
 
 
-@pytest.mark.parametrize(
-    "how", [{"weights": "int8"}, {"kv": "int8"}, {"dtype": "bfloat16"}], ids=str
-)
+@pytest.mark.parametrize("how", [{"weights": "int8"}, {"dtype": "bfloat16"}], ids=str)
 def test_other_storage_is_as_close_as_without_a_window(how):
     """The same weights in all of them; a chunk's keys are read from the cache."""
     errors = []

@@ -39,7 +39,7 @@ def test_one_path_costs_what_the_plain_prompt_costs():
     )
 
 
-@pytest.mark.parametrize("kv", ["full", "int8", "int8_stored", "int4_stored"])
+@pytest.mark.parametrize("kv", ["full", "int8_stored", "int4_stored"])
 @pytest.mark.parametrize(
     ("name", "options"),
     [

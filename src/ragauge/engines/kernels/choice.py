@@ -18,7 +18,7 @@ PLAIN = "plain"  # torch's own
 COMPILED = "compiled"  # needs a C compiler
 GAIN = 0.95  # the part of torch's own time that another kernel may take at most
 Table = Mapping[str, Mapping[str, Mapping[str, Any]]]
-"""dtype -> operation -> `kernel`, and `seconds` of each candidate."""
+"""dtype -> operation -> `kernel`, and `seconds` of each candidate if it was timed."""
 
 
 class Operation(StrEnum):

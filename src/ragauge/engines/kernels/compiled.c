@@ -39,8 +39,7 @@ typedef struct {
 } Layer;
 
 typedef struct {
-    void *k, *v;                 /* (kv_head, slot, dim) */
-    float *k_scale, *v_scale;    /* (kv_head, slot): of 8-bit integers */
+    void *k, *v; /* (kv_head, slot, dim) */
     int64_t slots, kind;
 } Cache;
 
@@ -53,14 +52,12 @@ typedef struct {
 
 INLINE floats read(const void *at, int64_t index, int kind) {
     if (kind == FLOAT32) return *(const floats *)((const float *)at + index);
-    if (kind == BFLOAT16) return widened((const uint16_t *)at + index);
-    return __builtin_convertvector(__builtin_convertvector(*(const bytes *)((const int8_t *)at + index), ints), floats);
+    return widened((const uint16_t *)at + index);
 }
 
 INLINE float read_one(const void *at, int64_t index, int kind) {
     if (kind == FLOAT32) return ((const float *)at)[index];
-    if (kind == BFLOAT16) return as_float((uint32_t)((const uint16_t *)at)[index] << 16);
-    return ((const int8_t *)at)[index];
+    return as_float((uint32_t)((const uint16_t *)at)[index] << 16);
 }
 
 /* --- products --- */
@@ -70,7 +67,7 @@ INLINE float read_one(const void *at, int64_t index, int kind) {
 
 INLINE void block(const Matrix *m, const float *x, float *y, int64_t row, int rows, int tokens, int add, int kind) {
     const int64_t in = m->in, whole = in - in % LANES;
-    const int size = kind == FLOAT32 ? 4 : kind == BFLOAT16 ? 2 : 1;
+    const int size = kind == FLOAT32 ? 4 : 2;
     const char *w[ROWS];
     floats part[ROWS][TOKENS];
     for (int r = 0; r < rows; r++) {
@@ -410,28 +407,20 @@ void rotated(void *x, const float *cos, const float *sin, int64_t tokens, int64_
         }
 }
 
-static void keep(void *into, float *scale, int64_t slot, const float *x, int64_t dim, int64_t kind) {
+static void keep(void *into, int64_t slot, const float *x, int64_t dim, int64_t kind) {
     if (kind == FLOAT32) memcpy((float *)into + slot * dim, x, dim * sizeof *x);
     if (kind == BFLOAT16)
         for (int64_t i = 0; i < dim; i++) ((uint16_t *)into)[slot * dim + i] = half(x[i]);
-    if (kind == INT8) {
-        float largest = 1e-20f;
-        for (int64_t i = 0; i < dim; i++) largest = fmaxf(largest, fabsf(x[i]));
-        scale[slot] = largest * (1.0f / 127);
-        for (int64_t i = 0; i < dim; i++) ((int8_t *)into)[slot * dim + i] = (int8_t)rintf(x[i] / scale[slot]);
-    }
 }
 
 /* Softmax over some keys of one query: `part` is the largest score, the sum of weights, and the weighted values. */
-INLINE void attend(const float *q, const void *k, const void *v, const float *k_scale, const float *v_scale,
-                   int64_t keys, int64_t dim, float *part, int kind) {
+INLINE void attend(const float *q, const void *k, const void *v, int64_t keys, int64_t dim, float *part, int kind) {
     float weight[CHUNK + LANES];
     float most = -INFINITY, total = 0;
     for (int64_t j = 0; j < keys; j++) {
         floats product = all(0);
         for (int64_t i = 0; i < dim; i += LANES) product += *(const floats *)(q + i) * read(k, j * dim + i, kind);
         weight[j] = sum(product);
-        if (kind == INT8) weight[j] *= k_scale[j];
         if (weight[j] > most) most = weight[j];
     }
     for (int64_t j = keys; j < keys + LANES; j++) weight[j] = -INFINITY;
@@ -444,8 +433,6 @@ INLINE void attend(const float *q, const void *k, const void *v, const float *k_
     total = sum(sums);
     part[0] = most;
     part[1] = total;
-    if (kind == INT8)
-        for (int64_t j = 0; j < keys; j++) weight[j] *= v_scale[j];
     for (int64_t first = 0; first < dim; first += 4 * LANES) { /* so many sums stay in registers */
         const int64_t width = dim - first < 4 * LANES ? dim - first : 4 * LANES;
         if (width == 4 * LANES) {
@@ -484,15 +471,13 @@ static void attend_parts(const Layer *layer, const Cache *caches, const Token *t
                 const Cache *cache = caches + tokens[t].cache;
                 const int64_t first = tokens[t].first + c * CHUNK, left = tokens[t].keys - c * CHUNK;
                 const int64_t keys = left < CHUNK ? left : CHUNK, slot = g * cache->slots + first;
-                const int size = cache->kind == FLOAT32 ? 4 : cache->kind == BFLOAT16 ? 2 : 1;
+                const int size = cache->kind == FLOAT32 ? 4 : 2;
                 const char *k = (char *)cache->k + slot * dim * size, *v = (char *)cache->v + slot * dim * size;
                 for (int64_t h = g * group; h < (g + 1) * group; h++) {
                     const float *q = qkv + t * width + h * dim;
                     float *part = parts + ((t * layer->heads + h) * room + c) * (2 + dim);
-                    if (cache->kind == FLOAT32) attend(q, k, v, 0, 0, keys, dim, part, FLOAT32);
-                    if (cache->kind == BFLOAT16) attend(q, k, v, 0, 0, keys, dim, part, BFLOAT16);
-                    if (cache->kind == INT8)
-                        attend(q, k, v, cache->k_scale + slot, cache->v_scale + slot, keys, dim, part, INT8);
+                    if (cache->kind == FLOAT32) attend(q, k, v, keys, dim, part, FLOAT32);
+                    if (cache->kind == BFLOAT16) attend(q, k, v, keys, dim, part, BFLOAT16);
                 }
             }
 }
@@ -535,9 +520,9 @@ static void place(const Layer *layer, const Cache *caches, const Token *tokens, 
         if (h < heads)
             for (int64_t j = 0; j < dim; j++) x[j] *= by;
         else if (h < heads + kv)
-            keep(cache->k, cache->k_scale, (h - heads) * cache->slots + tokens[t].slot, x, dim, cache->kind);
+            keep(cache->k, (h - heads) * cache->slots + tokens[t].slot, x, dim, cache->kind);
         else
-            keep(cache->v, cache->v_scale, (h - heads - kv) * cache->slots + tokens[t].slot, x, dim, cache->kind);
+            keep(cache->v, (h - heads - kv) * cache->slots + tokens[t].slot, x, dim, cache->kind);
     }
 }
 

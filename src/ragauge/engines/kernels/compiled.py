@@ -124,7 +124,7 @@ class LayerArguments(ctypes.Structure):
 class Cache(ctypes.Structure):
     """One layer's keys and values; see `compiled.c`."""
 
-    _fields_ = _pointers("k", "v", "k_scale", "v_scale") + _sizes("slots", "kind")
+    _fields_ = _pointers("k", "v") + _sizes("slots", "kind")
 
 
 class Token(ctypes.Structure):

@@ -13,7 +13,6 @@ from torch import Tensor
 from ragauge.engines import rope
 from ragauge.engines.kernels import choice, compiled
 from ragauge.engines.kernels.choice import COMPILED, PLAIN, Operation
-from ragauge.engines.quantization import Slots
 
 PRODUCT_SIZES = (Operation.ONE_ROW, Operation.FEW_ROWS, Operation.MANY_ROWS)
 
@@ -136,16 +135,12 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -
 
 
 def attend_gathered(
-    q: Tensor, k: Slots, v: Slots, slots: Tensor, mask: Tensor | None
+    q: Tensor, k: Tensor, v: Tensor, slots: Tensor, mask: Tensor | None
 ) -> Tensor | None:
     """`attend` over keys and values (kv_head, slot, dim) of which each row has its own slots (row,
     key), without gathering them; None where the chosen kernel does not do that.
     """
-    if (
-        not isinstance(k, Tensor)
-        or not isinstance(v, Tensor)
-        or not _compiles(q, Operation.ATTENTION)
-    ):
+    if not _compiles(q, Operation.ATTENTION):
         return None
     return compiled.attend(q, k[None], v[None], mask, slots=slots)
 

@@ -14,7 +14,6 @@ typedef float floats __attribute__((vector_size(4 * LANES), aligned(4), may_alia
 typedef int32_t ints __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef uint32_t words __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef uint16_t halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
-typedef int8_t bytes __attribute__((vector_size(LANES), aligned(1), may_alias));
 
 INLINE float as_float(uint32_t word) {
     float x;
