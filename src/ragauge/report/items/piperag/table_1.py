@@ -56,7 +56,7 @@ def _row_name(line: Line) -> str:
     interval = (
         f", m = {line['interval']}" if line["method"] == "piperag" and line["interval"] else ""
     )
-    index = f", index {line['index']}" if line["index"] else ""
+    index = f", index {line['index'].label}" if line["index"] else ""
     searched = _lines.database(line, ", ") + index
     label = style.method_label(line["method"]) + interval
     return _lines.with_lists(label, TableRow(line, {})) + searched
