@@ -16,8 +16,9 @@ from typing import Literal, Protocol
 import numpy as np
 
 from ragauge.errors import UserError
+from ragauge.methods.rankers.base import TextEncoder
 from ragauge.pipelines.database.database import Database
-from ragauge.pipelines.database.embed import EncoderChoice, TextEncoder
+from ragauge.pipelines.database.embed import EncoderChoice
 from ragauge.pipelines.indexes.base.recipe import SearchResult
 from ragauge.pipelines.retrieval.index import Index
 
