@@ -8,7 +8,7 @@ from ragauge.errors import UserError
 from ragauge.io import folders
 from ragauge.io.files import file_sha256
 from ragauge.pipelines.database.database import Database
-from ragauge.pipelines.modes.base import Checkpoint, make_mode
+from ragauge.pipelines.modes.base import Checkpoint, mode_class
 
 
 def write(name: str, checkpoint: Checkpoint, database: Path | None, folder: Path) -> None:
@@ -24,7 +24,7 @@ def write(name: str, checkpoint: Checkpoint, database: Path | None, folder: Path
         UserError: the mode is not exported, an option does not go with it, or weights are missing.
     """
     folders.check_replaceable(folder, has_manifest)
-    mode = make_mode(name, {})
+    mode = mode_class(name)()
     if "onnx" not in mode.engines:
         raise UserError(f"--mode {name}: cannot be exported to ONNX")
     if mode.own_model and not database:

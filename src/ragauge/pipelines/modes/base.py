@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -76,9 +75,7 @@ class WeightOptions(Section):
 
 
 class Mode(ABC):
-    """An attention mode: a frozen dataclass whose fields are its options, in a file of its name
-    without torch.
-    """
+    """An attention mode, in a file of its name without torch."""
 
     name: ClassVar[str]  # its file's
     label: ClassVar[str]  # in tables
@@ -98,9 +95,8 @@ class Mode(ABC):
     @classmethod
     def option_names(cls) -> set[str]:
         """Keys of `PipelineSettings` that belong to this mode, and not to every one."""
-        names = {field.name for field in fields(cls)}  # type: ignore[arg-type]
         trained = {"retrofit_minutes", "adapters"} if cls.trainable else set()
-        return names | trained | ({"weights"} if cls.own_model else set())
+        return trained | ({"weights"} if cls.own_model else set())
 
     @classmethod
     def untrained(cls, lm: LM, options: WeightOptions) -> TrainedWeights:
@@ -136,13 +132,6 @@ def mode_class(name: str) -> type[Mode]:
 
 def mode_classes() -> dict[str, type[Mode]]:
     return {name: mode_class(name) for name in registry.names("mode")}
-
-
-def make_mode(name: str, options: Mapping[str, Any]) -> Mode:
-    """Return a mode with those of the options that it has. Raises UserError as `mode_class`."""
-    kind = mode_class(name)
-    options_of_mode = {field.name for field in fields(kind)}  # type: ignore[arg-type]
-    return kind(**{key: value for key, value in options.items() if key in options_of_mode})
 
 
 def modes_with_option(option: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ragauge.errors import UserError
@@ -13,7 +12,6 @@ if TYPE_CHECKING:
     from ragauge.pipelines.modes._cross_attention import CrossDecoder, CrossWeights
 
 
-@dataclass(frozen=True)
 class CrossAttention(Mode):
     """Gated cross-attention in some layers, trained by RETRO-fit."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from ragauge.pipelines.reader import NeighbourModel
 
 
-@dataclass(frozen=True)
 class JointAttention(Mode):
     """A decoder reads neighbours itself; untrained, or trained by RETRO-fit."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from ragauge.pipelines.reader import NeighbourModel
 
 
-@dataclass(frozen=True)
 class OwnEncoder(Mode):
     """RETRO itself with its own encoder, in place of a decoder that learns to read neighbours.
 
