@@ -29,9 +29,8 @@ def write(name: str, checkpoint: Checkpoint, database: Path | None, folder: Path
         raise UserError(f"--mode {name}: cannot be exported to ONNX")
     if mode.own_model and not database:
         raise UserError(f"--mode {name}: requires --database, whose tokenizer sets the vocabulary")
-    refused = "adapters" if mode.own_model else "weights"
-    if getattr(checkpoint, refused):
-        raise UserError(f"--{refused}: not valid with mode {name!r}")
+    if mode.own_model and checkpoint.adapters:
+        raise UserError(f"--adapters: not valid with mode {name!r}")
     if checkpoint.adapters and not checkpoint.adapters.is_file():
         raise UserError(f"--adapters: no such file: {checkpoint.adapters}")
     checkpoint = replace(

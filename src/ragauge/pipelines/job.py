@@ -172,7 +172,6 @@ def _checkpoint(
         adapters=adapters,
         exported=exported,
         adapters_sha256=file_sha256(adapters) if adapters else None,
-        weights=Path(settings.weights) if settings.weights else None,
         seed=specification.seed,
         vocabulary=database.vocabulary,
         tokenizer=database.tokenizer,

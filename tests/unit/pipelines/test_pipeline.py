@@ -349,8 +349,6 @@ def test_a_mode_is_trained_and_scored_by_the_command_line(folder, tmp_path, mode
     ("options", "message"),
     cases("""
 [--schedule, random, --mode, retro] -> --task: 'perplexity' is meaningless with random weights
-[--schedule, random, --mode, retro, --weights, none.pt] -> --weights: no such file: none.pt
-[--schedule, random, --weights, none.pt] -> --weights: only valid with mode 'retro', not 'joint'
 [--schedule, retro, --server, '127.0.0.1:1'] -> 127.0.0.1:1
 [--schedule, random, --nprobe, many] -> --nprobe: must be a valid integer
 [--schedule, random, --cores, 0-x] -> must be a list of cores

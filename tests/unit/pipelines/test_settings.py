@@ -54,7 +54,6 @@ def test_a_key_is_its_schedule_and_every_schedule_can_be_configured(kind):
   retro.interleaved: no other interleaved pipeline differs in its schedule alone
 {retro: {}, random: {scoring: after_first_query}} ->
   random.scoring: 'after_first_query', but pipelines.retro has 'published'
-{retro: {weights: w.pt}} -> retro.weights: only valid with mode 'retro', not 'joint'
 {retro: {mode: retro, retrofit_minutes: 8.0, task: generate}} ->
   retro.retrofit_minutes: only valid with mode 'cross_attention' or 'joint', not 'retro'
 """),

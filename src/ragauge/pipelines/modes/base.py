@@ -32,17 +32,14 @@ class Checkpoint:
     adapters: Path | None = None  # trained by `ragauge piperag retrofit`
     adapters_sha256: str | None = None
     exported: Path | None = None  # graphs of `ragauge piperag export`, which ONNX Runtime runs
-    weights: Path | None = None  # RETRO's own tensors; None: random ones, by the seed
-    seed: int = 0
+    seed: int = 0  # of RETRO's random weights
     vocabulary: int = 0  # of the database's tokenizer
     tokenizer: Any = None  # the database's
 
     @property
     def released_retro(self) -> Path | None:
-        """The folder of the model where that is a checkpoint of RETRO and no other weights are
-        given.
-        """
-        is_retro = self.weights is None and self.model and resolver.is_retro(self.model)
+        """The folder of the model where that is a checkpoint of RETRO."""
+        is_retro = self.model and resolver.is_retro(self.model)
         return resolver.resolve(self.model) if is_retro else None
 
     def decoder(self) -> LM:
@@ -93,12 +90,6 @@ class Mode(ABC):
         cls.name = cls.__module__.rpartition(".")[2]
 
     @classmethod
-    def option_names(cls) -> set[str]:
-        """Keys of `PipelineSettings` that belong to this mode, and not to every one."""
-        trained = {"retrofit_minutes", "adapters"} if cls.trainable else set()
-        return trained | ({"weights"} if cls.own_model else set())
-
-    @classmethod
     def untrained(cls, lm: LM, options: WeightOptions) -> TrainedWeights:
         """Return the weights before training, with which neighbours have no effect or are read by
         the unchanged decoder.
@@ -132,10 +123,6 @@ def mode_class(name: str) -> type[Mode]:
 
 def mode_classes() -> dict[str, type[Mode]]:
     return {name: mode_class(name) for name in registry.names("mode")}
-
-
-def modes_with_option(option: str) -> list[str]:
-    return [name for name, mode in mode_classes().items() if option in mode.option_names()]
 
 
 def trainable_modes() -> list[str]:

@@ -6,9 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from ragauge.assets import resolver
-from ragauge.errors import UserError
-from ragauge.io.files import file_sha256
 from ragauge.pipelines.modes.base import Checkpoint, Mode
 
 if TYPE_CHECKING:
@@ -18,8 +15,7 @@ if TYPE_CHECKING:
 class OwnEncoder(Mode):
     """RETRO itself with its own encoder, in place of a decoder that learns to read neighbours.
 
-    Without a checkpoint it has the paper's sizes, and random weights, for latency alone, or those
-    of `weights`.
+    Without a checkpoint it has the paper's sizes and random weights, for latency alone.
     """
 
     label: ClassVar[str] = "RETRO's own decoder and encoder"
@@ -53,9 +49,5 @@ class OwnEncoder(Mode):
     def origin(self, checkpoint: Checkpoint) -> tuple[str, str]:
         """See `Mode.origin`; random weights are named by their seed."""
         if checkpoint.released_retro is not None:
-            return checkpoint.model, str(resolver.describe(checkpoint.model)["sha256"])
-        if checkpoint.weights is None:
-            return self.own_model, f"random, seed {checkpoint.seed}"
-        if not checkpoint.weights.is_file():
-            raise UserError(f"--weights: no such file: {checkpoint.weights}")
-        return self.own_model, file_sha256(checkpoint.weights)
+            return super().origin(checkpoint)
+        return self.own_model, f"random, seed {checkpoint.seed}"
