@@ -171,7 +171,7 @@ def logits_of(
 
 def cross_weights(lm):
     """Weights of cross-attention as training might leave them."""
-    made = CrossWeights(lm.decoder, (0, 1), 1)
+    made = CrossWeights.fresh(lm, 0)
     draw = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for place, weight in made.weights.items():

@@ -143,7 +143,7 @@ class RetroFit(TimedTrainer):
             name: material.held_out(random=name == "random") for name in ("retrieved", "random")
         }
         super().__init__(
-            mode_class(self.settings.mode).untrained(lm, self.settings),
+            mode_class(self.settings.mode).untrained(lm, self.settings.seed),
             folder,
             self.settings.minutes,
             MOST_STEPS,

@@ -7,12 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from pydantic import Field
-
 from ragauge import registry
 from ragauge.assets import resolver
 from ragauge.errors import UnsupportedError
-from ragauge.io.sections import Section
 
 if TYPE_CHECKING:
     from ragauge.engines.lm import LM
@@ -58,19 +55,6 @@ class Checkpoint:
         return lm
 
 
-class WeightOptions(Section):
-    """The options of RETRO-fit on which a mode's weights depend before they are trained."""
-
-    rank: int = Field(8, ge=1, description="mode joint: rank of the low-rank terms")
-    cross_layers: int = Field(
-        3, ge=1, description="mode cross_attention: number of decoder layers that get it"
-    )
-    encoder_layers: int = Field(
-        2, ge=1, description="mode cross_attention: encoder layers, copied from the decoder"
-    )
-    seed: int = Field(0, description="seed of the texts and the initial weights")
-
-
 class Mode(ABC):
     """An attention mode, in a file of its name without torch."""
 
@@ -90,7 +74,7 @@ class Mode(ABC):
         cls.name = cls.__module__.rpartition(".")[2]
 
     @classmethod
-    def untrained(cls, lm: LM, options: WeightOptions) -> TrainedWeights:
+    def untrained(cls, lm: LM, seed: int) -> TrainedWeights:
         """Return the weights before training, with which neighbours have no effect or are read by
         the unchanged decoder.
         """

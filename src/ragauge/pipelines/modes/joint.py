@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from ragauge.pipelines.modes.base import Checkpoint, Mode, WeightOptions
+from ragauge.pipelines.modes.base import Checkpoint, Mode
 
 if TYPE_CHECKING:
     from ragauge.engines.lm import LM
@@ -22,10 +22,10 @@ class JointAttention(Mode):
     in_cache: ClassVar[bool] = True
 
     @classmethod
-    def untrained(cls, lm: LM, options: WeightOptions) -> Adapters:
+    def untrained(cls, lm: LM, seed: int) -> Adapters:
         from ragauge.pipelines.modes._joint import Adapters
 
-        return Adapters(lm.decoder.weights, options.rank, options.seed)
+        return Adapters.fresh(lm, seed)
 
     def load(self, checkpoint: Checkpoint) -> NeighbourModel:
         from ragauge.pipelines.modes._joint import JointDecoder, load_adapted
