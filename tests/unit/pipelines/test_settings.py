@@ -64,6 +64,14 @@ def test_mistakes_name_their_place(pipelines, message):
     assert str(error.value).startswith(f"c.yaml: pipelines.{message}")
 
 
+def test_chunks_that_are_not_as_long_as_queries_are_refused_where_neighbours_are_read():
+    databases = {"wiki": {**BASE["databases"]["wiki"], "chunk_tokens": 16}}
+    parsed({"no_retrieval": {}}, databases=databases)
+    message = "c.yaml: databases.wiki: chunk_tokens: must be 64 where a decoder reads neighbours"
+    with pytest.raises(UserError, match=f"^{message}, got 16"):
+        parsed({"retro": {}}, databases=databases)
+
+
 def test_an_exported_decoder_is_given_where_the_engine_is_onnx(tmp_path, capsys):
     path = tmp_path / "c.yaml"
     path.write_text(
