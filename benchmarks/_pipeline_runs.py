@@ -19,7 +19,7 @@ from ragauge.cost.trace import Call, Trace
 from ragauge.engines.loading import load_lm
 from ragauge.pipelines.database.database import Database
 from ragauge.pipelines.evaluation import EvaluationStretch, texts
-from ragauge.pipelines.modes._cross_attention import CrossDecoder, CrossWeights, cross_layers
+from ragauge.pipelines.modes._cross_attention import CrossDecoder, CrossWeights
 from ragauge.pipelines.modes._joint import JointDecoder
 from ragauge.pipelines.modes._joint_onnx import OnnxJointDecoder
 from ragauge.pipelines.modes.base import Checkpoint
@@ -102,9 +102,7 @@ def _variants(args: argparse.Namespace, client: Client) -> dict[str, Pipeline | 
     if args.mode == "joint":
         lm = JointDecoder(torch_lm)
     else:  # cross-attention that was not trained takes the time that it takes trained
-        lm = CrossDecoder(
-            torch_lm, CrossWeights(torch_lm.decoder, cross_layers(torch_lm.shape.layers))
-        )
+        lm = CrossDecoder(torch_lm, CrossWeights.fresh(torch_lm, seed=0))
     if args.onnx:
         exported = Checkpoint(
             exported=args.onnx, threads=args.threads, tokenizer=torch_lm.tokenizer

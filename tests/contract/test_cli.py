@@ -62,7 +62,6 @@ fetch minilm --lock -> --lock: only valid with --config
 fetch --config x.yaml --out x.json -> --out: only valid with an asset or --dataset
 piperag export --mode retro --out x -> --mode retro: requires --database
 piperag export --mode retro --database x --adapters y --out x -> --adapters: not valid with mode 'retro'
-piperag export --weights x --out x -> --weights: not valid with mode 'joint'
 piperag export --mode cross_attention --out x -> --mode cross_attention:
 piperag export --adapters nowhere --out x -> --adapters: no such file: nowhere
 new method naive --out mine -> method 'naive'

@@ -56,13 +56,12 @@ def write_database(root, **changes):
     return root
 
 
-def write_chunks(root, name, model):
+def write_chunks(root, name, model, **changes):
     """A database of this name over the articles that `write_database` wrote, in the tokens of a
     model.
     """
-    build_shard(
-        root / name, DatabaseSettings(corpus=str(root / "c.jsonl"), tokenizer=model, shards=1), 0
-    )
+    made = DatabaseSettings(corpus=str(root / "c.jsonl"), tokenizer=model, shards=1, **changes)
+    build_shard(root / name, made, 0)
     mark(root / name, 1, 0)
     gather(root / name, 1)
 
@@ -171,7 +170,7 @@ def logits_of(
 
 def cross_weights(lm):
     """Weights of cross-attention as training might leave them."""
-    made = CrossWeights(lm.decoder, (0, 1), 1)
+    made = CrossWeights.fresh(lm, 0)
     draw = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for place, weight in made.weights.items():

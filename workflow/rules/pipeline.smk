@@ -63,7 +63,6 @@ rule pipeline:
         database=PLAN.index_path(PATHS.gathered),
         index=PLAN.pipelines.index,
         model=PLAN.pipelines.decoder,
-        weights=PLAN.pipelines.weights,
         adapters=PLAN.pipelines.adapters,
         export=PLAN.pipelines.export,
     output:
@@ -102,7 +101,6 @@ for labels in PLAN.pipelines.interleaved():
             database=PLAN.index_path(PATHS.gathered)(first),
             index=[path for job in jobs if (path := PLAN.pipelines.index(job))],
             model=PLAN.pipelines.decoder(first),
-            weights=PLAN.pipelines.weights(first),
             adapters=PLAN.pipelines.adapters(first),
             export=PLAN.pipelines.export(first),
         output:

@@ -65,7 +65,6 @@ rule served_pipeline:
         database=PLAN.index_path(PATHS.gathered),
         index=PLAN.pipelines.index,
         model=PLAN.pipelines.decoder,
-        weights=PLAN.pipelines.weights,
         adapters=PLAN.pipelines.adapters,
         export=PLAN.pipelines.export,
     output:

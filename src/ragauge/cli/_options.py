@@ -230,21 +230,14 @@ def add_answered_questions(
 
 
 def add_reader(parser: argparse.ArgumentParser) -> None:
-    """Add the decoder that reads neighbours, with its adapters, or the weights of a mode with a
-    model of its own.
-    """
-    from ragauge.pipelines.settings import PipelineSettings
-
-    add = parser.add_argument
-    fields = PipelineSettings.model_fields
+    """Add the decoder that reads neighbours, with its adapters."""
     add_decoder(parser)
-    add(
+    parser.add_argument(
         "--adapters",
         type=Path,
         metavar="FILE.safetensors",
         help="weights that `ragauge piperag retrofit` trained",
     )
-    add("--weights", type=Path, metavar="FILE", help=fields["weights"].description)
 
 
 def server(

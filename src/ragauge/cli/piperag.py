@@ -18,7 +18,7 @@ from ragauge.config.reading import checked_options
 from ragauge.cost.hardware import AUTO, DTYPES, ONNX_DTYPES
 from ragauge.errors import SettingError, UserError
 from ragauge.io.specifications import IndexFacts
-from ragauge.pipelines.modes.base import Checkpoint, modes_with_option, trainable_modes
+from ragauge.pipelines.modes.base import Checkpoint, mode_classes, trainable_modes
 from ragauge.pipelines.retrieval.settings import StalenessSettings
 from ragauge.pipelines.settings import PipelineSettings, check_model
 from ragauge.pipelines.specification import (
@@ -138,9 +138,8 @@ def _stated(args: argparse.Namespace) -> PipelineSpecification:
     """Return the pipeline of the options; labels are names of folders and sources."""
     values = {"schedule": "retro", "index": args.index or "server"}
     values["engine"] = "onnx" if args.onnx else "torch"
-    values |= {
-        key: str(getattr(args, key)) for key in ("adapters", "weights") if getattr(args, key)
-    }
+    if args.adapters:
+        values["adapters"] = str(args.adapters)
     settings = checked_options(PipelineSettings, values | options.given(args, PipelineSettings))
     check_source(args.model, "--model")
     return specify_pipeline(
@@ -293,7 +292,7 @@ def _train(args: argparse.Namespace) -> None:
 
 def _add_export(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    names = ", ".join(modes_with_option("weights"))
+    names = ", ".join(name for name, mode in mode_classes().items() if mode.own_model)
     add(
         "--mode",
         default="joint",
@@ -317,7 +316,6 @@ def _export(args: argparse.Namespace) -> None:
         check_source(args.model, "--model"),
         dtype=args.dtype,
         adapters=args.adapters,
-        weights=args.weights,
         seed=args.seed,
     )
     export.write(args.mode, checkpoint, args.database, args.out)

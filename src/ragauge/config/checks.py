@@ -19,6 +19,7 @@ from ragauge.config.protocols import LatencySettings
 from ragauge.errors import SettingError, UserError, unknown
 from ragauge.methods.evidence.human_judgements import read_human_judgements
 from ragauge.pipelines.settings import PipelineSettings, check_model
+from ragauge.pipelines.windows import check_chunk_tokens
 from ragauge.training.settings import ENDPOINT
 
 if TYPE_CHECKING:
@@ -256,6 +257,9 @@ def _check_pipeline(config: Config, pipeline: PipelineSettings, where: str) -> N
             raise UserError(
                 f"{where}.model: {label} has {key} {value!r}; pipelines require {needed!r}"
             )
+    if pipeline.schedule_class.reads_neighbours:
+        database = config.pipeline_database(pipeline)
+        check_chunk_tokens(config.databases[database].chunk_tokens, f"databases.{database}")
     try:
         check_model(pipeline, model.source, model.dtype, model.device)
     except SettingError as error:

@@ -8,7 +8,7 @@ from ragauge.errors import UserError
 from ragauge.io import folders
 from ragauge.io.files import file_sha256
 from ragauge.pipelines.database.database import Database
-from ragauge.pipelines.modes.base import Checkpoint, make_mode
+from ragauge.pipelines.modes.base import Checkpoint, mode_class
 
 
 def write(name: str, checkpoint: Checkpoint, database: Path | None, folder: Path) -> None:
@@ -24,14 +24,13 @@ def write(name: str, checkpoint: Checkpoint, database: Path | None, folder: Path
         UserError: the mode is not exported, an option does not go with it, or weights are missing.
     """
     folders.check_replaceable(folder, has_manifest)
-    mode = make_mode(name, {})
+    mode = mode_class(name)()
     if "onnx" not in mode.engines:
         raise UserError(f"--mode {name}: cannot be exported to ONNX")
     if mode.own_model and not database:
         raise UserError(f"--mode {name}: requires --database, whose tokenizer sets the vocabulary")
-    refused = "adapters" if mode.own_model else "weights"
-    if getattr(checkpoint, refused):
-        raise UserError(f"--{refused}: not valid with mode {name!r}")
+    if mode.own_model and checkpoint.adapters:
+        raise UserError(f"--adapters: not valid with mode {name!r}")
     if checkpoint.adapters and not checkpoint.adapters.is_file():
         raise UserError(f"--adapters: no such file: {checkpoint.adapters}")
     checkpoint = replace(

@@ -21,6 +21,7 @@ from ragauge.pipelines.modes.base import Checkpoint
 from ragauge.pipelines.retrieval.index import merged_folder
 from ragauge.pipelines.service.cores import pin
 from ragauge.pipelines.specification import PipelineSpecification
+from ragauge.pipelines.windows import check_chunk_tokens
 
 if TYPE_CHECKING:
     from ragauge.pipelines.service.client import Client
@@ -78,10 +79,12 @@ class Servers:
         clients = []
         for address in self.addresses:
             client = opened.enter_context(self.client(address))
-            if client.describe().tokenizer != database.manifest["tokenizer"]:
+            about = client.describe()
+            if about.tokenizer != database.manifest["tokenizer"]:
                 raise UserError(
                     f"{address}: serves chunks cut with a different tokenizer than {database.folder}"
                 )
+            check_chunk_tokens(about.chunk_tokens, address)
             clients.append(client)
         return clients[0] if len(clients) == 1 else Fanout(clients)
 
@@ -117,6 +120,8 @@ def run(
         if settings.cores:
             pin(settings.cores)
         database = Database(folder)
+        if any(each.pipeline.schedule_class.reads_neighbours for each in specifications.values()):
+            check_chunk_tokens(database.chunk_tokens, str(folder))
         checkpoint = _checkpoint(first, database, adapters, exported)
         name, sha256 = first.mode.origin(checkpoint)
         checkpoint = replace(checkpoint, sha256=sha256)
@@ -172,7 +177,6 @@ def _checkpoint(
         adapters=adapters,
         exported=exported,
         adapters_sha256=file_sha256(adapters) if adapters else None,
-        weights=Path(settings.weights) if settings.weights else None,
         seed=specification.seed,
         vocabulary=database.vocabulary,
         tokenizer=database.tokenizer,

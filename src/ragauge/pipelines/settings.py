@@ -12,17 +12,12 @@ from ragauge.assets import resolver
 from ragauge.cost.hardware import AUTO, ONNX_DTYPES
 from ragauge.errors import SettingError, UserError
 from ragauge.io.sections import NO_OPTION, Recorded, Section
-from ragauge.pipelines.modes.base import Mode, mode_class, mode_classes, modes_with_option
+from ragauge.pipelines.modes.base import Mode, mode_class, mode_classes, trainable_modes
 from ragauge.pipelines.service.settings import check_address
 from ragauge.pipelines.windows import CHUNK
 
 if TYPE_CHECKING:
     from ragauge.pipelines.schedules.base import Schedule
-
-
-def _for_modes(option: str, text: str) -> str:
-    """Return the description of an option that only some modes have."""
-    return f"mode {', '.join(modes_with_option(option))}: {text}"
 
 
 _MODES = "; ".join(
@@ -78,12 +73,6 @@ class PipelineSettings(Section):
         "joint",
         description=f"how neighbours are read; {_MODES}",
         json_schema_extra={"enum": list(registry.names("mode"))},
-    )
-    weights: _Unrecorded = Field(
-        None,
-        description=_for_modes(
-            "weights", "a safetensors or torch file; default: the model's own, or random"
-        ),
     )
     engine: Annotated[Literal["torch", "onnx"], NO_OPTION] = Field(
         "torch", description=f"of the decoder; onnx ({_ONNX_MODES}) exports it first"
@@ -172,11 +161,12 @@ class PipelineSettings(Section):
         mode = self.mode_class
         if self.retrofit_minutes is not None and self.adapters is not None:
             raise SettingError("adapters", "give these or retrofit_minutes, not both")
-        for key in sorted(self._changed_keys() - mode.option_names()):
-            if names := modes_with_option(key):
-                raise SettingError(
-                    key, f"only valid with mode {' or '.join(map(repr, names))}, not {self.mode!r}"
-                )
+        trained = [
+            key for key in ("adapters", "retrofit_minutes") if getattr(self, key) is not None
+        ]
+        if trained and not mode.trainable:
+            names = " or ".join(map(repr, trainable_modes()))
+            raise SettingError(trained[0], f"only valid with mode {names}, not {self.mode!r}")
         if mode.needs_training and not (self.retrofit_minutes or self.adapters):
             raise SettingError(
                 "mode", f"{self.mode!r} must be trained first; give retrofit_minutes or adapters"
@@ -277,6 +267,6 @@ def check_model(settings: PipelineSettings, model: str, dtype: str, device: str)
             "engine", f"'onnx' requires a decoder in {choices} on device {device!r}, not {dtype}"
         )
     needs_weights = settings.mode_class.own_model and settings.task == "perplexity"
-    if needs_weights and settings.weights is None and not resolver.is_retro(model):
-        remedy = "give a model that is a checkpoint of RETRO, or weights"
+    if needs_weights and not resolver.is_retro(model):
+        remedy = "give a model that is a checkpoint of RETRO"
         raise SettingError("task", f"'perplexity' is meaningless with random weights; {remedy}")

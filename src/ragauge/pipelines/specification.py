@@ -12,7 +12,7 @@ from ragauge.io.jsonl import read_object
 from ragauge.io.specifications import IndexFacts
 from ragauge.pipelines.indexes.base.recipe import DEFAULT_TYPE
 from ragauge.pipelines.indexes.base.types import read_recipe, recipe_class
-from ragauge.pipelines.modes.base import Mode, make_mode
+from ragauge.pipelines.modes.base import Mode
 from ragauge.pipelines.settings import PipelineSettings
 
 
@@ -47,8 +47,8 @@ class PipelineSpecification(BaseModel, extra="forbid", frozen=True):
 
     @property
     def mode(self) -> Mode:
-        """The attention mode with its options."""
-        return make_mode(self.pipeline.mode, self.pipeline.model_dump())
+        """The attention mode."""
+        return self.pipeline.mode_class()
 
     @property
     def evaluation(self) -> str | None:

@@ -9,10 +9,19 @@ tokens are dropped (Figure 3).
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ragauge.errors import SettingError
+from ragauge.errors import SettingError, UserError
 
 CHUNK = 64  # tokens of a database chunk and of a query
 NEIGHBOUR = 2 * CHUNK  # tokens of a neighbour that are attended to: the chunk and its continuation
+
+
+def check_chunk_tokens(tokens: int, where: str) -> None:
+    """Raise UserError unless a database's chunks are as long as queries: neighbours of any other
+    length would be cut at the wrong place, or to nothing.
+    """
+    if tokens != CHUNK:
+        reason = f"must be {CHUNK} where a decoder reads neighbours, got {tokens}"
+        raise UserError(f"{where}: chunk_tokens: {reason}")
 
 
 @dataclass(frozen=True)

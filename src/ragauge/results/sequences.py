@@ -65,7 +65,6 @@ def is_scored_alike(system: System) -> bool:
         and settings.tokens == PAPER_TOKENS
         and settings.scoring == "published"
         and settings.mode == "retro"
-        and settings.weights is None
         and resolver.is_retro(source)
     )
 

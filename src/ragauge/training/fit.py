@@ -25,7 +25,7 @@ from ragauge.pipelines.database.database import Database
 from ragauge.pipelines.modes.base import Checkpoint, mode_class
 from ragauge.pipelines.retrieval.retriever import Searcher
 from ragauge.pipelines.sources import RandomNeighbours, RetrievalOptions
-from ragauge.pipelines.windows import CHUNK, Windows
+from ragauge.pipelines.windows import CHUNK, Windows, check_chunk_tokens
 from ragauge.training.settings import RetrofitSettings
 from ragauge.training.trainer import TimedTrainer
 
@@ -143,7 +143,7 @@ class RetroFit(TimedTrainer):
             name: material.held_out(random=name == "random") for name in ("retrieved", "random")
         }
         super().__init__(
-            mode_class(self.settings.mode).untrained(lm, self.settings),
+            mode_class(self.settings.mode).untrained(lm, self.settings.seed),
             folder,
             self.settings.minutes,
             MOST_STEPS,
@@ -233,6 +233,7 @@ def train(
             enough.
     """
     database = Database(folder)
+    check_chunk_tokens(database.chunk_tokens, str(folder))
     lm = checkpoint.decoder()
     database.check_tokenizer(lm.tokenizer, checkpoint.model)
     origin = {

@@ -12,7 +12,7 @@ from ragauge.errors import unknown
 from ragauge.io.sections import Section
 from ragauge.methods.evidence.request import Wording
 from ragauge.methods.evidence.sentences import Splitter
-from ragauge.pipelines.modes.base import WeightOptions, trainable_modes
+from ragauge.pipelines.modes.base import trainable_modes
 
 TRAINABLE = trainable_modes()
 # as the writer: the model that RAGAUGE_WRITER_URL and RAGAUGE_WRITER_MODEL name
@@ -115,7 +115,7 @@ class TrainingSettings(TrainingDataSettings):
         )
 
 
-class RetrofitSettings(WeightOptions):
+class RetrofitSettings(Section):
     """RETRO-fit: training a frozen decoder to use retrieved neighbours."""
 
     mode: str = Field(
@@ -128,6 +128,7 @@ class RetrofitSettings(WeightOptions):
     chunks: int = Field(3, ge=2, description="chunks of a text")
     k: int = Field(2, ge=1, description="neighbours per window")
     held_out: int = Field(16, ge=1, description="texts of the curve")
+    seed: int = Field(0, description="seed of the texts and the initial weights")
     curve_every_s: float = Field(60.0, gt=0, description="seconds between points of the curve")
 
     @field_validator("mode")

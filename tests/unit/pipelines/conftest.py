@@ -13,8 +13,8 @@ SHARDS = 3
 RECIPES = {
     "ivf": tiny_database.INDEX,
     "graph": Hnsw(m=8, ef_construction=40, ef_search=32),
-    "half": Hnsw(m=8, ef_construction=40, stored="float16", metric="inner_product"),
-    "int8": Hnsw(m=8, ef_construction=40, stored="int8", shards=2),
+    "products": Hnsw(m=8, ef_construction=40, metric="inner_product"),
+    "two_shards": Hnsw(m=8, ef_construction=40, shards=2),
     "filled": Hnsw(m=8, ef_construction=40, filled=3_000),
     "filled_ivf": tiny_database.INDEX.model_copy(update={"filled": 5_000}),
 }
@@ -46,7 +46,7 @@ def retriever(database):
     return Retriever(database, Index(database, "ivf"), tiny_database.CountEncoder())
 
 
-@pytest.fixture(params=["ivf", "graph", "half", "int8", "filled"])
+@pytest.fixture(params=["ivf", "graph", "products", "two_shards", "filled"])
 def label(request):
     return str(request.param)
 

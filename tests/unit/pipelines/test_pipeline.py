@@ -38,6 +38,7 @@ from retro_parts import (
     run_alone,
     specified,
     tokens,
+    write_chunks,
     write_database,
 )
 from tables import cases
@@ -349,8 +350,6 @@ def test_a_mode_is_trained_and_scored_by_the_command_line(folder, tmp_path, mode
     ("options", "message"),
     cases("""
 [--schedule, random, --mode, retro] -> --task: 'perplexity' is meaningless with random weights
-[--schedule, random, --mode, retro, --weights, none.pt] -> --weights: no such file: none.pt
-[--schedule, random, --weights, none.pt] -> --weights: only valid with mode 'retro', not 'joint'
 [--schedule, retro, --server, '127.0.0.1:1'] -> 127.0.0.1:1
 [--schedule, random, --nprobe, many] -> --nprobe: must be a valid integer
 [--schedule, random, --cores, 0-x] -> must be a list of cores
@@ -369,6 +368,26 @@ def test_mistakes_are_told_in_one_line(
     assert command(folder, tmp_path / "x.jsonl", *options) == 2
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert message in error
+
+
+def test_chunks_of_another_length_are_refused(folder, tmp_path, capsys):
+    """PipeRAG at an interval of 64 would cut neighbours in chunks of 16 tokens to nothing."""
+
+    def refused(code, where):
+        message = f"{where}: chunk_tokens: must be 64 where a decoder reads neighbours, got 16"
+        return code == 2 and message in capsys.readouterr().err
+
+    write_chunks(folder, "short", str(folder / "model"), chunk_tokens=16)
+    short = ["--database", str(folder / "short")]
+    out = tmp_path / "x.jsonl"
+    assert command(folder, out, "--schedule", "no_retrieval", *short) == 0
+    assert refused(command(folder, out, "--schedule", "random", *short), folder / "short")
+    retrofit = ["piperag", "retrofit", "--model", str(folder / "model"), "--out", str(tmp_path)]
+    assert refused(main([*retrofit, *short, "--server", "127.0.0.1:1"]), folder / "short")
+    about = replace(EXACT, tokenizer=Database(folder / "db").manifest["tokenizer"], chunk_tokens=16)
+    with service_parts.server(ExactRetriever(DOCUMENTS), about) as served:
+        asked = ["--schedule", "retro", "--server", served.address]
+        assert refused(command(folder, out, "--overwrite", *asked), served.address)
 
 
 def test_a_configuration_names_a_running_server(folder, tmp_path, capsys):

@@ -54,7 +54,6 @@ def test_a_key_is_its_schedule_and_every_schedule_can_be_configured(kind):
   retro.interleaved: no other interleaved pipeline differs in its schedule alone
 {retro: {}, random: {scoring: after_first_query}} ->
   random.scoring: 'after_first_query', but pipelines.retro has 'published'
-{retro: {weights: w.pt}} -> retro.weights: only valid with mode 'retro', not 'joint'
 {retro: {mode: retro, retrofit_minutes: 8.0, task: generate}} ->
   retro.retrofit_minutes: only valid with mode 'cross_attention' or 'joint', not 'retro'
 """),
@@ -63,6 +62,14 @@ def test_mistakes_name_their_place(pipelines, message):
     with pytest.raises(UserError) as error:
         parsed(pipelines)
     assert str(error.value).startswith(f"c.yaml: pipelines.{message}")
+
+
+def test_chunks_that_are_not_as_long_as_queries_are_refused_where_neighbours_are_read():
+    databases = {"wiki": {**BASE["databases"]["wiki"], "chunk_tokens": 16}}
+    parsed({"no_retrieval": {}}, databases=databases)
+    message = "c.yaml: databases.wiki: chunk_tokens: must be 64 where a decoder reads neighbours"
+    with pytest.raises(UserError, match=f"^{message}, got 16"):
+        parsed({"retro": {}}, databases=databases)
 
 
 def test_an_exported_decoder_is_given_where_the_engine_is_onnx(tmp_path, capsys):

@@ -27,7 +27,7 @@ DOCUMENTS = [tokens(300, 2), tokens(70, 3), IDS[20:140], tokens(5, 5)]
 
 def changed(lm, seed=1):
     """Adapters as training might leave them."""
-    adapters = Adapters(lm.decoder.weights, rank=3)  # type: ignore[attr-defined]
+    adapters = Adapters.fresh(lm, 0)
     draw = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in (*adapters.up, *adapters.offset):
@@ -70,7 +70,7 @@ def trainer(folder, **recipe):
     searcher = ExactRetriever(
         [text, *([*text[:128], *text] if i % 2 else rest[i] for i in range(11))]
     )
-    given = {"minutes": 0.01, "batch": 2, "held_out": 2, "curve_every_s": 0.2, "rank": 2}
+    given = {"minutes": 0.01, "batch": 2, "held_out": 2, "curve_every_s": 0.2}
     material = RetrofitMaterial(searcher, searcher, RetrofitSettings(**given | recipe))  # type: ignore[arg-type]
     return RetroFit(tiny_models.tiny_lm(), material, folder, {"model": "tiny"})
 
@@ -85,6 +85,10 @@ def trainer(folder, **recipe):
 def test_a_training_has_the_losses_of_the_plain_loop(mode, losses, tmp_path, monkeypatch):
     """As they were before transformers' Trainer took the steps, with the decoder left alone."""
     monkeypatch.setattr(fit, "MOST_STEPS", len(losses))
+    # their rank then
+    monkeypatch.setattr(
+        Adapters, "fresh", lambda lm, seed: Adapters(lm.decoder.weights, rank=2, seed=seed)
+    )
     made = trainer(tmp_path, mode=mode, minutes=1e6)
     layers = made.lm.decoder.weights.layers
     before = [layer.qkv.weight.clone() for layer in layers]

@@ -50,10 +50,6 @@ class PipelinePlan(PlanPart):
     def decoder(self, labels: Labels) -> str:
         return self.model_manifest(self.model_of(labels))
 
-    def weights(self, labels: Labels) -> str | list[str]:
-        """Return the file of the weights of a mode's own model, where one is named."""
-        return self._pipeline(labels).weights or []
-
     def adapters(self, labels: Labels) -> str | list[str]:
         """Return the trained weights that neighbours are read with, if any."""
         return self._adapters(self._pipeline(labels)) or []
@@ -132,8 +128,7 @@ class PipelinePlan(PlanPart):
         decoder = self.model_manifest(self.config.pipeline_model(entry))
         if not entry.mode_class.own_model:
             return [decoder, *filter(None, [self._adapters(entry)])]
-        has_checkpoint = resolver.is_retro(self._model(entry).source)
-        weights = [entry.weights] if entry.weights else [decoder] if has_checkpoint else []
+        weights = [decoder] if resolver.is_retro(self._model(entry).source) else []
         return [self.paths.gathered.format(database=self.config.pipeline_database(entry)), *weights]
 
     def export_options(self, labels: Labels) -> list[str]:
@@ -152,9 +147,8 @@ class PipelinePlan(PlanPart):
             if resolver.is_retro(model.source)
             else f"--seed={self.config.seed}"
         )
-        weights = f"--weights={entry.weights}" if entry.weights else origin
         folder = self.paths.database.format(database=self.config.pipeline_database(entry))
-        return [*values, weights, f"--database={folder}"]
+        return [*values, origin, f"--database={folder}"]
 
     def export_code(self, labels: Labels) -> str:
         mode = registry.module_name("mode", self.exports[labels.export].mode)

@@ -34,7 +34,6 @@ class ServerPlan(PlanPart):
             self.index_path(self.paths.gathered),
             plan.index,
             plan.decoder,
-            plan.weights,
             plan.adapters,
             plan.export,
         )

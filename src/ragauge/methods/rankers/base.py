@@ -1,6 +1,10 @@
-"""Shared parts of rankers with a model: its checkpoint, batches of texts of like length."""
+"""Shared parts of rankers with a model: its checkpoint, batches of texts of like length.
+
+Retrieval servers import this module, so nothing here imports torch before it needs it.
+"""
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -8,12 +12,60 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from pydantic import BaseModel, PositiveInt, TypeAdapter
 
-from ragauge.assets.tokenizer import check_rows, load_tokenizer
+from ragauge.assets.tokenizer import check_rows, load_tokenizer, padded, plain_reader
 from ragauge.errors import UserError, in_one_line, validating
 
 logger = logging.getLogger(__name__)
 
 Settings = TypeVar("Settings")
+
+
+class TextEncoder(ABC):
+    """A text encoder, whose subclasses run the model on one batch.
+
+    Attributes:
+        name: what messages call it.
+        dim: width of an embedding.
+        tokenizer: of the checkpoint.
+        max_tokens: longer texts are cut to this, special tokens included.
+        query_prefix, text_prefix: written before what is encoded as a query or not as one.
+        batch_size: texts of a batch.
+    """
+
+    name: str
+    dim: int
+    tokenizer: Any
+    max_tokens: int
+    query_prefix: str
+    text_prefix: str
+    batch_size = 32
+
+    def encode(self, texts: Sequence[str], query: bool = False) -> np.ndarray:
+        """Return embeddings (text, dim) float32, in the order given.
+
+        Raises:
+            UserError: one is not finite.
+        """
+        embeddings = np.empty((len(texts), self.dim), dtype=np.float32)
+        ids = self._ids(texts, query)
+        for rows in batches_by_length(list(map(len, ids)), self.batch_size):
+            embeddings[rows] = self._forward(*padded([ids[i] for i in rows]))
+        check_finite(embeddings, texts, f"encoder {self.name}")
+        return embeddings
+
+    def _ids(self, texts: Sequence[str], query: bool = False) -> list[list[int]]:
+        if not texts:  # which the tokenizer does not accept
+            return []
+        prefix = self.query_prefix if query else self.text_prefix
+        prefixed = [prefix + text for text in texts]
+        options = {"truncation": True, "max_length": self.max_tokens}
+        return list(plain_reader(self.tokenizer, prefixed)(prefixed, **options)["input_ids"])
+
+    @abstractmethod
+    def _forward(self, ids: np.ndarray, attended: np.ndarray) -> np.ndarray:
+        """Return the embeddings (text, dim) of a batch of tokens (text, token); `attended` is
+        False for padding.
+        """
 
 
 class Reading(BaseModel):

@@ -16,14 +16,13 @@ import numpy as np
 import torch
 from pydantic import BaseModel
 
-from ragauge.assets.tokenizer import padded, plain_reader
+from ragauge.assets.tokenizer import padded
 from ragauge.engines.backends.openai import PREFIX
 from ragauge.errors import UnsupportedError, UserError, in_one_line
 from ragauge.methods.base.served import ENCODER, served
 from ragauge.methods.rankers.base import (
     Reading,
-    batches_by_length,
-    check_finite,
+    TextEncoder,
     encoder_macs,
     load_checkpoint,
     normalised,
@@ -33,20 +32,17 @@ from ragauge.methods.rankers.base import (
 
 VECTORS = 2  # raised when the same folder gives other vectors
 SIMILARITIES = ("cosine", "dot")
-BATCH_SIZES = {"cpu": 32, "cuda": 1024}  # texts
+CUDA_BATCH_SIZE = 1024  # texts
 Dtype = Literal["float32", "bfloat16", "float16"]
 
 
-class Encoder:
+class Encoder(TextEncoder):
     """A BERT-like text encoder from a local checkpoint folder, as sentence-transformers would run
     it.
 
     Attributes:
-        dim: width of an embedding.
         similarity: "cosine" or "dot", as its settings say.
         pooling: "mean" of all tokens, or the first one's ("cls").
-        query_prefix, text_prefix: written before what is encoded as a query or not as one.
-        max_tokens: longer texts are cut to this, special tokens included.
         normalised: embeddings have length 1, by a module.
     """
 
@@ -66,12 +62,14 @@ class Encoder:
         """
         from transformers import AutoModel
 
-        self.path = path
+        self.name = str(path)
         self.query_prefix = query_prefix
         self.text_prefix = text_prefix
         self.pooling, self.normalised = _modules(path)
         self.similarity = _similarity(path)
         self._dtype, self._device = getattr(torch, dtype), torch.device(device)
+        if self._device.type == "cuda":
+            self.batch_size = CUDA_BATCH_SIZE
         self.tokenizer, self.model = load_checkpoint("encoder", path, AutoModel)
         if hasattr(self.model, "pooler"):
             # reads the first token for classification, which nothing here uses
@@ -81,21 +79,9 @@ class Encoder:
         declared = Reading.of(path).max_seq_length or int(self.tokenizer.model_max_length)
         self.max_tokens = min(declared, positions(self.model))
         try:
-            self._encode([""])
+            self._forward(*padded(self._ids([""])))
         except Exception as error:  # settings that load and do not fit together fail in any way, so they do it here
             raise UserError(f"encoder {path}: cannot encode: {in_one_line(error, 200)}") from error
-
-    def encode(
-        self, texts: Sequence[str], batch_size: int | None = None, query: bool = False
-    ) -> np.ndarray:
-        """Return embeddings (text, dim) float32, in the order given.
-
-        Raises:
-            UserError: one is not finite.
-        """
-        embeddings = self._encode(texts, batch_size, query)
-        check_finite(embeddings, texts, f"encoder {self.path}")
-        return embeddings
 
     def embed(self, texts: Sequence[str], query: bool = False) -> np.ndarray:
         """Return embeddings (text, dim) float32 whose dot products are the encoder's similarities.
@@ -107,27 +93,6 @@ class Encoder:
         is_scaled = self.normalised or self.similarity == "dot"
         return vectors if is_scaled else normalised(vectors)
 
-    @torch.inference_mode()
-    def _encode(
-        self, texts: Sequence[str], batch_size: int | None = None, query: bool = False
-    ) -> np.ndarray:
-        ids = self._ids(texts, query)
-        embeddings = np.empty((len(ids), self.dim), dtype=np.float32)
-        for rows in batches_by_length(
-            list(map(len, ids)), batch_size or BATCH_SIZES[self._device.type]
-        ):
-            batch, attended = (
-                torch.from_numpy(part).to(self._device) for part in padded([ids[i] for i in rows])
-            )
-            with torch.autocast(
-                self._device.type, dtype=self._dtype, enabled=self._dtype != torch.float32
-            ):
-                hidden = self.model(
-                    input_ids=batch, attention_mask=attended.long()
-                ).last_hidden_state.float()
-            embeddings[rows] = self.pool(hidden, attended).cpu().numpy()
-        return embeddings
-
     def count_tokens(self, texts: Sequence[str], query: bool = False) -> list[int]:
         """Count the tokens of each text after the cut, its prefix and special tokens included."""
         return [len(row) for row in self._ids(texts, query)]
@@ -137,6 +102,15 @@ class Encoder:
         return sum(
             encoder_macs(self.model.config, tokens) for tokens in self.count_tokens(texts, query)
         )
+
+    @torch.inference_mode()
+    def _forward(self, ids: np.ndarray, attended: np.ndarray) -> np.ndarray:
+        batch = torch.from_numpy(ids).to(self._device)
+        mask = torch.from_numpy(attended).to(self._device)
+        is_mixed = self._dtype != torch.float32
+        with torch.autocast(self._device.type, dtype=self._dtype, enabled=is_mixed):
+            hidden = self.model(input_ids=batch, attention_mask=mask.long()).last_hidden_state
+        return self.pool(hidden.float(), mask).cpu().numpy()
 
     def pool(self, hidden: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
         """Return embeddings (text, dim) of hidden states (text, token, dim); `attended` (text,
@@ -148,16 +122,6 @@ class Encoder:
             mask = attended.unsqueeze(-1).to(hidden.dtype)  # (text, token, 1)
             pooled = (hidden * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
         return torch.nn.functional.normalize(pooled, dim=-1) if self.normalised else pooled
-
-    def _ids(self, texts: Sequence[str], query: bool) -> list[list[int]]:
-        prefix = self.query_prefix if query else self.text_prefix
-        prefixed = [prefix + text for text in texts]
-        options = {"truncation": True, "max_length": self.max_tokens}
-        return (
-            list(plain_reader(self.tokenizer, prefixed)(prefixed, **options)["input_ids"])
-            if texts
-            else []
-        )
 
 
 @lru_cache(maxsize=2)

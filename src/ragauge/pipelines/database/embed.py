@@ -3,39 +3,24 @@ encoders.
 """
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
 from ragauge.assets import resolver, store
-from ragauge.assets.tokenizer import padded, plain_reader
 from ragauge.engines.onnx.graphs import open_session, write_graph
 from ragauge.errors import UserError
 from ragauge.io import folders
 from ragauge.io.files import text_sha256
 from ragauge.io.progress import bar
-from ragauge.methods.rankers.base import (
-    batches_by_length,
-    check_finite,
-    encoder_tokenizer,
-    normalised,
-)
+from ragauge.methods.rankers.base import TextEncoder, encoder_tokenizer, normalised
 from ragauge.pipelines.database.database import BuiltFolder, Shard
 
 EMBEDDINGS = "embeddings of a shard"
 BLOCK_CHUNKS = 4096  # sorted by length together; their texts and vectors are what memory holds
-BATCH_TEXTS = 32
-
-
-class TextEncoder(Protocol):
-    dim: int  # width of a vector
-
-    def encode(self, texts: Sequence[str], *, query: bool = False) -> np.ndarray:
-        """Vectors (text, dim) float32, in the order given, with the prompt of queries or passages."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +49,7 @@ class EncoderChoice:
         return resolver.fingerprint(self.name)
 
 
-class OnnxEncoder:
+class OnnxEncoder(TextEncoder):
     """A text encoder (transformer, pooling, normalisation) as one ONNX graph, exported once and
     cached.
     """
@@ -82,36 +67,16 @@ class OnnxEncoder:
         )
         home.build(target, lambda unfinished: _export(folder, unfinished))
         facts = store.manifest(target) or {}
-        self._name = name
+        self.name = name
         self.dim = int(facts["dim"])
-        self._max_tokens = int(facts["max_tokens"])
-        self._tokenizer = encoder_tokenizer(folder)
-        self._query_prefix, self._text_prefix = resolver.prefixes(name)
+        self.max_tokens = int(facts["max_tokens"])
+        self.tokenizer = encoder_tokenizer(folder)
+        self.query_prefix, self.text_prefix = resolver.prefixes(name)
         self._session = open_session(target / "encoder.onnx", threads)
 
-    def encode(self, texts: Sequence[str], *, query: bool = False) -> np.ndarray:
-        """Return vectors (text, dim) float32, in the order given.
-
-        Args:
-            query: whether the encoder's prompt of queries goes before the texts, not that of
-                passages.
-
-        Raises:
-            UserError: one is not finite.
-        """
-        vectors = np.empty((len(texts), self.dim), dtype=np.float32)
-        if not texts:
-            return vectors
-        prefix = self._query_prefix if query else self._text_prefix
-        prefixed = [prefix + text for text in texts]
-        options = {"truncation": True, "max_length": self._max_tokens}
-        ids = plain_reader(self._tokenizer, prefixed)(prefixed, **options)["input_ids"]
-        for rows in batches_by_length(list(map(len, ids)), BATCH_TEXTS):
-            batch, mask = padded([ids[i] for i in rows])
-            inputs = {"input_ids": batch, "attention_mask": mask.astype(np.int64)}
-            vectors[rows] = self._session.run(None, inputs)[0]
-        check_finite(vectors, texts, f"encoder {self._name}")
-        return vectors
+    def _forward(self, ids: np.ndarray, attended: np.ndarray) -> np.ndarray:
+        inputs = {"input_ids": ids, "attention_mask": attended.astype(np.int64)}
+        return np.asarray(self._session.run(None, inputs)[0])
 
 
 EXPORT = 6  # version of the cached graphs; change it with the export

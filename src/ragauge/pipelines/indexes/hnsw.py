@@ -16,11 +16,9 @@ from ragauge.pipelines.indexes.base.recipe import ID_BYTES, IndexRecipe, Togethe
 EMPTY = "trained.faiss"
 GRAPH = "graph.faiss"
 IDS = "ids.bin"
-# faiss's name, bytes a dimension
-STORED = {"float32": ("Flat", 4), "float16": ("SQfp16", 2), "int8": ("SQ8", 1)}
+VALUE_BYTES = 4  # of a vector's dimension
 LINK_BYTES = 4
 MAX_NPROBE = 1 << 12  # whatever the size of a part
-SAMPLE = 20_000  # vectors; the ranges of int8 need no more
 
 
 class Hnsw(IndexRecipe):
@@ -35,9 +33,6 @@ class Hnsw(IndexRecipe):
     m: int = Field(32, ge=2, le=1024, description="links per vector on each level above the lowest")
     ef_construction: int = Field(200, ge=1, description="candidates while the graph is built")
     ef_search: int = Field(64, ge=1, description="candidates of a search whose query states none")
-    stored: Literal["float32", "float16", "int8"] = Field(
-        "float32", description="how vectors are stored"
-    )
 
     @property
     def max_nprobe(self) -> int:
@@ -47,22 +42,17 @@ class Hnsw(IndexRecipe):
         """Return the vector, its links on the lowest level (the others add about one in m), and its
         id.
         """
-        return STORED[self.stored][1] * dim + 2 * (self.m + 1) * LINK_BYTES + ID_BYTES
+        return VALUE_BYTES * dim + 2 * (self.m + 1) * LINK_BYTES + ID_BYTES
 
     def train(self, vectors: VectorSource, folder: Path) -> Mapping[str, Any]:
-        """Write an empty graph; only int8 has anything to train, the range of each dimension."""
+        """Write an empty graph, which has nothing to train."""
         import faiss
 
-        factory = f"HNSW{self.m},{STORED[self.stored][0]}"
+        factory = f"HNSW{self.m},Flat"
         index: Any = faiss.index_factory(vectors.dim, factory, faiss_files.metric(self.metric))
-        sample = (
-            np.empty((0, vectors.dim), np.float32) if index.is_trained else vectors.sample(SAMPLE)
-        )
-        if len(sample):
-            index.train(sample)
         index.hnsw.efConstruction = self.ef_construction
         faiss_files.write(index, folder / EMPTY)
-        return {"trained_on": len(sample)}
+        return {}
 
     def add(self, vectors: VectorSource, shard: int, trained: Path, folder: Path) -> int:
         """Build the graph of one shard.

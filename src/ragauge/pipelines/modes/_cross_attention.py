@@ -209,6 +209,11 @@ class CrossWeights(TrainedWeights):
         self.weights = nn.ParameterDict()
         _mapped(self._copied, self._copy)
 
+    @classmethod
+    def fresh(cls, lm: LM, seed: int) -> CrossWeights:
+        """See `TrainedWeights.fresh`; copies depend on no seed."""
+        return cls(lm.decoder, cross_layers(lm.shape.layers))
+
     def layers(self, dtype: torch.dtype) -> AddedLayers:
         """Return all that is added, differentiable in the weights."""
         return _mapped(self._copied, lambda name, _: self.weights[name].to(dtype))
@@ -217,20 +222,6 @@ class CrossWeights(TrainedWeights):
         gates = [weight for name, weight in self.weights.items() if name.endswith("gate")]
         rest = [weight for name, weight in self.weights.items() if not name.endswith("gate")]
         return [(rest, WEIGHT_SHARE), (gates, GATE_SHARE)]
-
-    def sizes(self) -> dict[str, str]:
-        return {
-            "layers": " ".join(map(str, self.places)),
-            "encoder_layers": str(len(self._copied.encoder)),
-        }
-
-    @classmethod
-    def from_sizes(cls, lm: LM, sizes: dict[str, str]) -> CrossWeights:
-        return cls(
-            lm.decoder,
-            [int(layer) for layer in sizes["layers"].split()],
-            int(sizes["encoder_layers"]),
-        )
 
     def states(self, decoder: Decoder, sequence: Tensor, rows: NeighbourRows) -> Tensor:
         layers = self.layers(decoder.weights.embedding.dtype)
@@ -257,11 +248,9 @@ class CrossWeights(TrainedWeights):
         return tensor
 
 
-def cross_layers(layers: int, count: int = 3) -> tuple[int, ...]:
-    """Return the layers that get cross-attention: the last ones of `count` equal parts of the
-    decoder.
-    """
-    return tuple(sorted({max(0, (part + 1) * layers // count - 1) for part in range(count)}))
+def cross_layers(layers: int) -> tuple[int, ...]:
+    """Return the layers that get cross-attention: the last of each third of the decoder."""
+    return tuple(sorted({max(0, part * layers // 3 - 1) for part in (1, 2, 3)}))
 
 
 def _mapped(value: T, change: Callable[[str, Tensor], Tensor], name: str = "") -> T:

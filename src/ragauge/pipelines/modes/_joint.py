@@ -149,7 +149,6 @@ class Adapters(TrainedWeights):
 
     def __init__(self, weights: Weights, rank: int = 8, seed: int = 0) -> None:
         super().__init__()
-        self.rank = rank
         draw = torch.Generator().manual_seed(seed)
         self.down = nn.ParameterList()
         self.up = nn.ParameterList()
@@ -161,6 +160,10 @@ class Adapters(TrainedWeights):
             self.offset.append(torch.zeros(rows))
         self.to(weights.embedding.device)
 
+    @classmethod
+    def fresh(cls, lm: LM, seed: int) -> Adapters:
+        return cls(lm.decoder.weights, seed=seed)
+
     def added(self, index: int, x: Tensor) -> Tensor:
         """Return the term added to a layer's projections of neighbours' states (token, width) ->
         (token, rows).
@@ -170,13 +173,6 @@ class Adapters(TrainedWeights):
 
     def groups(self) -> list[tuple[list[nn.Parameter], float]]:
         return [(list(self.parameters()), 1.0)]
-
-    def sizes(self) -> dict[str, str]:
-        return {"rank": str(self.rank)}
-
-    @classmethod
-    def from_sizes(cls, lm: LM, sizes: dict[str, str]) -> Adapters:
-        return cls(lm.decoder.weights, int(sizes["rank"]))
 
     def states(self, decoder: Decoder, sequence: Tensor, rows: NeighbourRows) -> Tensor:
         """See `TrainedWeights.states`; neighbours are placed as when they are read."""

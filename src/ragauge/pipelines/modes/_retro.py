@@ -1,5 +1,4 @@
-"""RETRO in torch: its weights (random ones, a converted checkpoint's, or a user's file), and
-reading with it.
+"""RETRO in torch: its weights, random ones or a converted checkpoint's, and reading with it.
 
 The last token of a query is the first that attends to its neighbours. The states of the query's
 tokens condition the encoder, so neighbours are encoded when it is read.
@@ -20,7 +19,6 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from ragauge.assets.state_dict import read_state
 from ragauge.cost.trace import Call
 from ragauge.engines.loading import DTYPES
 from ragauge.engines.protocol import Traced
@@ -33,20 +31,18 @@ from ragauge.pipelines.windows import CHUNK, NEIGHBOUR
 
 
 def make_network(checkpoint: Checkpoint) -> RetroNetwork:
-    """RETRO of a checkpoint's own sizes; or at the paper's with a user's weights or random ones.
+    """RETRO of a checkpoint's own sizes, or at the paper's with random weights.
 
     The vocabulary of the paper's sizes grows to that of the database's tokenizer.
 
     Raises:
-        UserError: as `load_weights`.
+        UserError: as `read_folder`.
     """
-    sizes = replace(PAPER, vocab=max(PAPER.vocab, checkpoint.vocabulary))
     folder = checkpoint.released_retro
     if folder is not None:
         network = read_folder(folder)
-    elif checkpoint.weights is not None:
-        network = load_weights(checkpoint.weights, sizes)
     else:
+        sizes = replace(PAPER, vocab=max(PAPER.vocab, checkpoint.vocabulary))
         network = random_network(sizes, checkpoint.seed)
     return network.to(checkpoint.device, DTYPES[checkpoint.dtype])
 
@@ -64,27 +60,23 @@ def random_network(sizes: Sizes = PAPER, seed: int = 0, device: str = "cpu") -> 
 
 
 def read_folder(folder: Path) -> RetroNetwork:
-    """RETRO of a folder that `ragauge fetch` converted. Raises UserError if it is damaged."""
+    """RETRO of a folder that `ragauge fetch` converted.
+
+    Raises:
+        UserError: damage, other names or sizes.
+    """
     try:
         sizes = TypeAdapter(Sizes).validate_json((folder / "config.json").read_bytes())
     except (OSError, ValueError) as error:
         raise UserError(
             f"{folder}/config.json: not the sizes of a RETRO ({type(error).__name__})"
         ) from None
-    return load_weights(folder / "model.safetensors", sizes)
-
-
-def load_weights(path: Path, sizes: Sizes = PAPER) -> RetroNetwork:
-    """RETRO with a file's tensors, of safetensors or torch.
-
-    Raises:
-        UserError: damage, other names or sizes, code.
-    """
+    path = folder / "model.safetensors"
     network = random_network(sizes, device="meta")
     if not path.is_file():
         raise UserError(f"{path}: no such file")
     try:
-        state = load_file(path) if path.suffix == ".safetensors" else read_state(path)
+        state = load_file(path)
     except SafetensorError as error:
         raise UserError(f"{path}: truncated or damaged ({error_line(error)})") from None
     try:

@@ -45,18 +45,10 @@ class TrainedWeights(nn.Module, ABC):
     def groups(self) -> Sequence[tuple[list[nn.Parameter], float]]:
         """Parameters with their share of the learning rate."""
 
-    @abstractmethod
-    def sizes(self) -> dict[str, str]:
-        """Metadata from which `from_sizes` makes weights of this size."""
-
     @classmethod
     @abstractmethod
-    def from_sizes(cls, lm: LM, sizes: dict[str, str]) -> Self:
-        """Untrained weights of the sizes in a file's metadata.
-
-        Raises:
-            ValueError: they are not those of this mode.
-        """
+    def fresh(cls, lm: LM, seed: int) -> Self:
+        """Return a decoder's weights before they are trained."""
 
     @abstractmethod
     def states(self, decoder: Decoder, sequence: Tensor, rows: NeighbourRows) -> Tensor:
@@ -103,7 +95,7 @@ class TrainedWeights(nn.Module, ABC):
         tensors = {
             name: tensor.detach().cpu().contiguous() for name, tensor in self.state_dict().items()
         }
-        replace_atomically(path, save(tensors, {"mode": self.mode, **self.sizes(), **about}))
+        replace_atomically(path, save(tensors, {"mode": self.mode, **about}))
 
     @classmethod
     def load(cls, path: Path, lm: LM, model_sha256: str | None = None) -> Self:
@@ -122,12 +114,12 @@ class TrainedWeights(nn.Module, ABC):
             raise UserError(f"{path}: trained for mode {about.get('mode')!r}, not {cls.mode!r}")
         if model_sha256 and about.get("model_sha256", model_sha256) != model_sha256:
             raise UserError(f"{path}: trained for another decoder ({about.get('model')})")
+        weights = cls.fresh(lm, seed=0)
         try:
-            weights = cls.from_sizes(lm, about)
             weights.load_state_dict(tensors)
-        except (LookupError, ValueError, RuntimeError) as error:
-            problem = f"of other sizes than the decoder's: {error_line(error, -1)}"
-            raise UserError(f"{path}: {problem}") from error
+        except RuntimeError as error:
+            sizes = f"of other sizes than mode {cls.mode!r} has on this decoder"
+            raise UserError(f"{path}: {sizes}: {error_line(error, -1)}") from error
         return weights
 
 

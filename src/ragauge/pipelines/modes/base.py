@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
-
-from pydantic import Field
 
 from ragauge import registry
 from ragauge.assets import resolver
 from ragauge.errors import UnsupportedError
-from ragauge.io.sections import Section
 
 if TYPE_CHECKING:
     from ragauge.engines.lm import LM
@@ -33,17 +29,14 @@ class Checkpoint:
     adapters: Path | None = None  # trained by `ragauge piperag retrofit`
     adapters_sha256: str | None = None
     exported: Path | None = None  # graphs of `ragauge piperag export`, which ONNX Runtime runs
-    weights: Path | None = None  # RETRO's own tensors; None: random ones, by the seed
-    seed: int = 0
+    seed: int = 0  # of RETRO's random weights
     vocabulary: int = 0  # of the database's tokenizer
     tokenizer: Any = None  # the database's
 
     @property
     def released_retro(self) -> Path | None:
-        """The folder of the model where that is a checkpoint of RETRO and no other weights are
-        given.
-        """
-        is_retro = self.weights is None and self.model and resolver.is_retro(self.model)
+        """The folder of the model where that is a checkpoint of RETRO."""
+        is_retro = self.model and resolver.is_retro(self.model)
         return resolver.resolve(self.model) if is_retro else None
 
     def decoder(self) -> LM:
@@ -62,23 +55,8 @@ class Checkpoint:
         return lm
 
 
-class WeightOptions(Section):
-    """The options of RETRO-fit on which a mode's weights depend before they are trained."""
-
-    rank: int = Field(8, ge=1, description="mode joint: rank of the low-rank terms")
-    cross_layers: int = Field(
-        3, ge=1, description="mode cross_attention: number of decoder layers that get it"
-    )
-    encoder_layers: int = Field(
-        2, ge=1, description="mode cross_attention: encoder layers, copied from the decoder"
-    )
-    seed: int = Field(0, description="seed of the texts and the initial weights")
-
-
 class Mode(ABC):
-    """An attention mode: a frozen dataclass whose fields are its options, in a file of its name
-    without torch.
-    """
+    """An attention mode, in a file of its name without torch."""
 
     name: ClassVar[str]  # its file's
     label: ClassVar[str]  # in tables
@@ -96,14 +74,7 @@ class Mode(ABC):
         cls.name = cls.__module__.rpartition(".")[2]
 
     @classmethod
-    def option_names(cls) -> set[str]:
-        """Keys of `PipelineSettings` that belong to this mode, and not to every one."""
-        names = {field.name for field in fields(cls)}  # type: ignore[arg-type]
-        trained = {"retrofit_minutes", "adapters"} if cls.trainable else set()
-        return names | trained | ({"weights"} if cls.own_model else set())
-
-    @classmethod
-    def untrained(cls, lm: LM, options: WeightOptions) -> TrainedWeights:
+    def untrained(cls, lm: LM, seed: int) -> TrainedWeights:
         """Return the weights before training, with which neighbours have no effect or are read by
         the unchanged decoder.
         """
@@ -136,17 +107,6 @@ def mode_class(name: str) -> type[Mode]:
 
 def mode_classes() -> dict[str, type[Mode]]:
     return {name: mode_class(name) for name in registry.names("mode")}
-
-
-def make_mode(name: str, options: Mapping[str, Any]) -> Mode:
-    """Return a mode with those of the options that it has. Raises UserError as `mode_class`."""
-    kind = mode_class(name)
-    options_of_mode = {field.name for field in fields(kind)}  # type: ignore[arg-type]
-    return kind(**{key: value for key, value in options.items() if key in options_of_mode})
-
-
-def modes_with_option(option: str) -> list[str]:
-    return [name for name, mode in mode_classes().items() if option in mode.option_names()]
 
 
 def trainable_modes() -> list[str]:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ragauge.errors import UserError
-from ragauge.pipelines.modes.base import Checkpoint, Mode, WeightOptions
+from ragauge.pipelines.modes.base import Checkpoint, Mode
 
 if TYPE_CHECKING:
     from ragauge.engines.lm import LM
     from ragauge.pipelines.modes._cross_attention import CrossDecoder, CrossWeights
 
 
-@dataclass(frozen=True)
 class CrossAttention(Mode):
     """Gated cross-attention in some layers, trained by RETRO-fit."""
 
@@ -23,11 +21,10 @@ class CrossAttention(Mode):
     trainable: ClassVar[bool] = True
 
     @classmethod
-    def untrained(cls, lm: LM, options: WeightOptions) -> CrossWeights:
-        from ragauge.pipelines.modes._cross_attention import CrossWeights, cross_layers
+    def untrained(cls, lm: LM, seed: int) -> CrossWeights:
+        from ragauge.pipelines.modes._cross_attention import CrossWeights
 
-        layers = cross_layers(lm.shape.layers, options.cross_layers)
-        return CrossWeights(lm.decoder, layers, min(options.encoder_layers, lm.shape.layers))
+        return CrossWeights.fresh(lm, seed)
 
     def load(self, checkpoint: Checkpoint) -> CrossDecoder:
         from ragauge.pipelines.modes._cross_attention import CrossDecoder, CrossWeights

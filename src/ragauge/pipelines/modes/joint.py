@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from ragauge.pipelines.modes.base import Checkpoint, Mode, WeightOptions
+from ragauge.pipelines.modes.base import Checkpoint, Mode
 
 if TYPE_CHECKING:
     from ragauge.engines.lm import LM
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from ragauge.pipelines.reader import NeighbourModel
 
 
-@dataclass(frozen=True)
 class JointAttention(Mode):
     """A decoder reads neighbours itself; untrained, or trained by RETRO-fit."""
 
@@ -24,10 +22,10 @@ class JointAttention(Mode):
     in_cache: ClassVar[bool] = True
 
     @classmethod
-    def untrained(cls, lm: LM, options: WeightOptions) -> Adapters:
+    def untrained(cls, lm: LM, seed: int) -> Adapters:
         from ragauge.pipelines.modes._joint import Adapters
 
-        return Adapters(lm.decoder.weights, options.rank, options.seed)
+        return Adapters.fresh(lm, seed)
 
     def load(self, checkpoint: Checkpoint) -> NeighbourModel:
         from ragauge.pipelines.modes._joint import JointDecoder, load_adapted

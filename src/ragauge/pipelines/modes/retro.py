@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from ragauge.assets import resolver
-from ragauge.errors import UserError
-from ragauge.io.files import file_sha256
 from ragauge.pipelines.modes.base import Checkpoint, Mode
 
 if TYPE_CHECKING:
     from ragauge.pipelines.reader import NeighbourModel
 
 
-@dataclass(frozen=True)
 class OwnEncoder(Mode):
     """RETRO itself with its own encoder, in place of a decoder that learns to read neighbours.
 
-    Without a checkpoint it has the paper's sizes, and random weights, for latency alone, or those
-    of `weights`.
+    Without a checkpoint it has the paper's sizes and random weights, for latency alone.
     """
 
     label: ClassVar[str] = "RETRO's own decoder and encoder"
@@ -54,9 +49,5 @@ class OwnEncoder(Mode):
     def origin(self, checkpoint: Checkpoint) -> tuple[str, str]:
         """See `Mode.origin`; random weights are named by their seed."""
         if checkpoint.released_retro is not None:
-            return checkpoint.model, str(resolver.describe(checkpoint.model)["sha256"])
-        if checkpoint.weights is None:
-            return self.own_model, f"random, seed {checkpoint.seed}"
-        if not checkpoint.weights.is_file():
-            raise UserError(f"--weights: no such file: {checkpoint.weights}")
-        return self.own_model, file_sha256(checkpoint.weights)
+            return super().origin(checkpoint)
+        return self.own_model, f"random, seed {checkpoint.seed}"

@@ -13,8 +13,9 @@ from ragauge.errors import UserError
 from ragauge.io import resumed
 from ragauge.io.digest import digest
 from ragauge.io.files import text_sha256, write_file
+from ragauge.methods.rankers.base import TextEncoder, normalised
 from ragauge.pipelines.database.database import Database
-from ragauge.pipelines.database.embed import Embeddings, EncoderChoice, TextEncoder, normalised
+from ragauge.pipelines.database.embed import Embeddings, EncoderChoice
 from ragauge.pipelines.evaluation import texts
 from ragauge.pipelines.retrieval.reports import ComparedQueries, StalenessReport
 from ragauge.pipelines.retrieval.retriever import Query, Retriever, Searcher

@@ -43,7 +43,7 @@ def test_parts_merge_to_the_whole(database, label, recipe):
     np.testing.assert_array_equal(np.sort(merged[1]), np.sort(whole[1]))
 
 
-@pytest.mark.parametrize("label", ["graph", "half", "int8", "filled"])
+@pytest.mark.parametrize("label", ["graph", "products", "two_shards", "filled"])
 def test_bytes_of_a_vector_are_what_the_files_have(database, label):
     """Of IVF the centroids would outweigh the codes of so few vectors."""
     opened = Index(database, label)

@@ -1,11 +1,14 @@
-"""RETRO at the paper's sizes by count, its relative biases, and weights of a user's file."""
+"""RETRO at the paper's sizes by count, its relative biases, and the weights of a folder."""
+
+import json
+from dataclasses import asdict
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
 from ragauge.errors import UserError
-from ragauge.pipelines.modes._retro import load_weights, random_network
+from ragauge.pipelines.modes._retro import random_network, read_folder
 from ragauge.pipelines.sizes import PAPER, Sizes
 from retro_parts import TINY
 
@@ -16,18 +19,21 @@ def test_the_papers_sizes_have_633_million_weights():
     assert all(parameter.is_meta for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("suffix", [".safetensors", ".pt"])
-def test_a_users_checkpoint_is_loaded_and_checked(tmp_path, suffix):
+def test_a_converted_folder_is_loaded_and_checked(tmp_path):
     model = random_network(TINY, seed=5)
-    path = tmp_path / f"retro{suffix}"
-    (save_file if suffix == ".safetensors" else torch.save)(model.state_dict(), path)  # type: ignore[operator]
-    again = load_weights(path, TINY)
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(asdict(TINY)))
+    path = tmp_path / "model.safetensors"
+    save_file(model.state_dict(), path)
+    again = read_folder(tmp_path)
     for name, tensor in again.state_dict().items():
         torch.testing.assert_close(tensor, model.state_dict()[name])
+    config.write_text(json.dumps(asdict(Sizes(260, 2, 32, 4, 48, (1,), 2, 24, 2, 40))))
     with pytest.raises(UserError, match="not the tensors of this architecture"):
-        load_weights(path, Sizes(260, 2, 32, 4, 48, (1,), 2, 24, 2, 40))
+        read_folder(tmp_path)
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(UserError, match=r"damaged"):
-        load_weights(path, TINY)
+        read_folder(tmp_path)
+    path.unlink()
     with pytest.raises(UserError, match="no such file"):
-        load_weights(tmp_path / f"none{suffix}", TINY)
+        read_folder(tmp_path)
