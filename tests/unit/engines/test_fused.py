@@ -59,6 +59,13 @@ COMPILED_ROWS = Choice(
 )
 
 
+@pytest.fixture(autouse=True)
+def restored():
+    torch.manual_seed(0)
+    yield
+    use(DEFAULT)
+
+
 def model(shape=SHAPE, **how):
     """A decoder that has its 8-bit matrices in both forms."""
     with pytest.MonkeyPatch.context() as patch:

@@ -48,6 +48,11 @@ def rates(**trials):
     return Rates(seconds | timed, {"nq_open": 100})
 
 
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("seconds", "expected"),
     [([3.0], (2.0, 3.0, 4.0)), ([3.0, 3.0, 3.0], (2.0, 3.0, 4.0)), ([1.0, 8.0], (1.0, 4.5, 8.0))],

@@ -17,6 +17,11 @@ from ragauge.results.runs import Runs
 from synthetic_run import MODEL, write_load
 
 
+@pytest.fixture(autouse=True)
+def without_repeats(monkeypatch):
+    monkeypatch.setattr(timing, "ATTEMPTS", 1)
+
+
 def measured(out, material, *options, allow_load=True):
     sizes = ["--requests", "3", "--warmup", "1", "--new-tokens", "2", "--prompts", "2"]
     sizes += ["--allow-load" if allow_load else "--no-allow-load"]
