@@ -39,7 +39,7 @@ class Windows:
             raise SettingError("interval", message)
 
     def window_at(self, position: int) -> int:
-        """Return the window whose neighbours the token at `place` attends to; -1 if it attends to
+        """Return the window whose neighbours the token at `position` attends to; -1 if it attends to
         none.
         """
         return max(-1, (position + 1 - CHUNK) // self.interval)
