@@ -75,7 +75,7 @@ class Dots:
 
 def _told_apart(table: Table) -> Table:
     """Rows of one text that are of several variants are named after these as well."""
-    if "variant" not in table:
+    if "variant" not in table or table.empty:
         return table
     variants = table.groupby(["model", "dataset", "label"])["variant"].transform("nunique")
     names = table["label"] + " (" + table["variant"] + ")"
