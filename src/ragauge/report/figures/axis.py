@@ -26,7 +26,9 @@ class Axis:
         elif self.scale == "log":
             log_axis(ax, known, which)
         elif which == "x":
-            ax.locator_params(axis="x", nbins=4, steps=[1, 2, 5, 10])  # short labels fit a fifth of the page
+            ax.locator_params(
+                axis="x", nbins=4, steps=[1, 2, 5, 10]
+            )  # short labels fit a fifth of the page
         if self.from_zero and known:
             top = max([getattr(ax, f"get_{which}lim")()[1], *(1.06 * v for v in known)])
             getattr(ax, f"set_{which}lim")(min(0.0, -0.03 * top), max(top, 0.05))
