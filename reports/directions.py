@@ -247,7 +247,7 @@ def directions(path: Path, reports: Path) -> list[dict[str, Any]]:
 
 def contrasts(path: Path, reports: Path, run: str = "") -> list[dict[str, Any]]:
     """One row for each contrast of a YAML file of `Contrasts` and reader: its plan, and what came
-    of it where its table is there; with a `run`, that of another run, such as of questions that
+    of it where both of its sides have answered; with a `run`, that of another run, such as of questions that
     were held back, which may have a part of the data sets. Raises UserError as `directions`.
     """
     rows = []
@@ -259,17 +259,19 @@ def contrasts(path: Path, reports: Path, run: str = "") -> list[dict[str, Any]]:
                 other = of_reader.model_copy(update={"table": f"{run}/{SCORES}"})
                 contrast = contrast.model_copy(update={"readers": {reader: other}})
             table = _Table(reports / contrast.readers[reader].table, place)
-            if table.path.is_file() and table.has_dataset(of_reader.keys):
+            sides = (of_reader.keys | side for side in (contrast.better, contrast.worse))
+            if table.path.is_file() and all(map(table.has_scores, sides)):
                 row |= _direction(contrast, reader, place, reports)
             rows.append(row)
-    return corrected(rows)
+    return corrected(rows, others=sum("p" not in row for row in rows))
 
 
-def corrected(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows with Holm's p for all of their tests together."""
+def corrected(rows: Iterable[dict[str, Any]], others: int = 0) -> list[dict[str, Any]]:
+    """The rows with Holm's p for all of their tests, and `others` to come, together."""
     rows = list(rows)
     tested = [row for row in rows if row.get("p")]
-    for row, p in zip(tested, holm([float(row["p"]) for row in tested]), strict=True):
+    family = [*(float(row["p"]) for row in tested), *[1.0] * others]
+    for row, p in zip(tested, holm(family), strict=False):
         row["p_holm"] = f"{p:.3g}"
     return rows
 
@@ -347,9 +349,9 @@ class _Table:
     path: Path
     place: str  # of the claim, for messages
 
-    def has_dataset(self, keys: Keys) -> bool:
-        """Whether any row is of the data set that the keys name, if they name one."""
-        return not self._rows({k: v for k, v in keys.items() if k == "dataset"}).empty
+    def has_scores(self, keys: Keys) -> bool:
+        """Whether any question of a variant has a score."""
+        return not self._scores(keys).empty
 
     def difference(self, quantity: str, keys: Keys) -> Difference:
         """The numbers of the one row with these values."""
