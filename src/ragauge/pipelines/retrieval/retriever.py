@@ -275,14 +275,17 @@ class Retriever:
         self, query: Query, nprobe: int, distances: np.ndarray, ids: np.ndarray
     ) -> Neighbours:
         """Return the neighbours with their tokens and continuations, still without seconds."""
-        size = self.database.chunk_tokens  # only a document's last chunk is shorter
-        rows = []
-        for chunk, distance in zip(ids.tolist(), distances.tolist(), strict=True):
-            if chunk < 0:
-                continue
-            document, tokens = self.database.passage(chunk, query.continuation)
-            rows.append(Neighbour(chunk, distance, document, tokens[:size], tokens[size:]))
-        return Neighbours(rows, nprobe, {})
+        database = self.database
+        distances = distances[ids >= 0]
+        following = ids = ids[ids >= 0]
+        continuations: list[list[int]] = [[] for _ in ids]
+        for _ in range(query.continuation):
+            following = database.continuations(following)
+            for whole, more in zip(continuations, database.tokens(following), strict=True):
+                whole += more
+        numbers = (values.tolist() for values in (ids, distances, database.documents(ids)))
+        rows = zip(*numbers, database.tokens(ids), continuations, strict=True)
+        return Neighbours([Neighbour(*row) for row in rows], nprobe, {})
 
 
 @dataclass(frozen=True)
