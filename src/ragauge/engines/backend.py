@@ -4,6 +4,7 @@ from typing import Any
 
 from ragauge import registry
 from ragauge.engines.protocol import Capabilities, Engine
+from ragauge.errors import UserError
 
 
 def capabilities(engine: str, where: str = "") -> Capabilities:
@@ -27,10 +28,14 @@ def load(
 
     The source is for torch a name of the catalog, a prefixed source or a folder; other engines have
     their own. Options are `weights` and `kv`, how matrices and keys and values are stored,
-    which only torch takes other than as "full" (a `ModelEntry` says so), and `served`, how openai
-    asks its server. Raises UserError for an unknown engine, and as the engine does.
+    and `served`, how openai asks its server. Raises UserError for an unknown engine, for storage
+    other than "full" of an engine other than torch, and as the engine does.
     """
     others = {key: value for key, value in options.items() if value != "full"}
+    stored = [key for key in ("weights", "kv") if key in others]
+    if stored and engine != "torch":
+        problem = f"{others[stored[0]]!r} needs engine 'torch', not {engine!r}; known there: full"
+        raise UserError(f"{stored[0]}: {problem}")
     return registry.module("engine", engine).load(
         source, dtype=dtype, device=device, threads=threads, max_context=max_context, **others
     )

@@ -178,6 +178,13 @@ def test_a_contrast_has_a_verdict_where_its_table_is(tmp_path):
     [row] = module.contrasts(path, tmp_path)
     assert (row["verdict"], row["n"], row["questions"]) == ("inconclusive", 6, needed)
     assert row["p_holm"] == f"{float(row['p']):.3g}"
+    other = one.replace("variant: b", "variant: c")
+    needed_of_two = module.questions_needed(0.4, 0.9, 0.025)
+    both = f"contrasts: {{one: {one}, two: {other}}}".replace(str(needed), str(needed_of_two))
+    path.with_name("two.yaml").write_text(both)
+    first, second = module.contrasts(path.with_name("two.yaml"), tmp_path)
+    assert second["verdict"] == "not run"  # c has no answers, and its test counts all the same
+    assert float(first["p_holm"]) == pytest.approx(min(1, 2 * float(first["p"])), rel=1e-2)
     path.write_text(path.read_text().replace(f"questions: {needed}", "questions: 20"))
     with pytest.raises(UserError, match=rf"contrasts.one.questions: must be {needed} .*got 20"):
         module.contrasts(path, tmp_path)

@@ -53,7 +53,7 @@ class Dots:
         named = table.assign(style=looks, label=labels)
         drawn = named[named["quantity"].isin(list(self.axes))]
         drawn = drawn[drawn[["measured", "published"]].notna().any(axis=1)]
-        shown = blocks(_told_apart(drawn), self.by_dataset)
+        shown = blocks(_with_variant_names(drawn), self.by_dataset)
         if not shown:
             return style.empty(NOTHING)
         return _draw(shown, [self._panels(block) for block in shown], self.by_dataset)
@@ -73,8 +73,8 @@ class Dots:
         return panels
 
 
-def _told_apart(table: Table) -> Table:
-    """Rows of one text that are of several variants are named after these as well."""
+def _with_variant_names(table: Table) -> Table:
+    """Add the variant to the labels that several variants of a model and data set share."""
     if "variant" not in table or table.empty:
         return table
     variants = table.groupby(["model", "dataset", "label"])["variant"].transform("nunique")

@@ -399,3 +399,10 @@ def test_another_model_behind_the_same_name_and_address_is_another_run(
     assert ("stack" in meta["fingerprint"]["server"]) == (first != "no object")
     assert "created" not in json.dumps(meta["fingerprint"])
     assert ("holds records of another run: server is" in capsys.readouterr().err) != same
+
+
+@pytest.mark.parametrize("storage", [{"weights": "int8"}, {"kv": "int8_stored"}])
+def test_fewer_bits_are_refused_of_a_server(storage):
+    [(key, value)] = storage.items()
+    with pytest.raises(UserError, match=f"^{key}: '{value}' needs engine 'torch', not 'openai'"):
+        backend.load("openai:m", "openai", **storage)
