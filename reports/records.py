@@ -6,12 +6,14 @@
 The questions come first, with no model: `snakemake --cores 1 results/<run>/data/NAME.jsonl
 --configfile FILE`. From unpacked records `ragauge report item NAME --config FILE` renders a table
 again.
+
+Answers that are unfinished (`.partial`) are packed, too, so that another machine can go on with
+them; once the file is whole they go.
 """
 
 import gzip
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,8 @@ ROOT = Path(__file__).resolve().parents[1]
 TEXTS = ("question", "answers", "wordless_answers")  # of the data set, in front of the field AFTER
 AFTER = "gold"
 PACKED = ("answers/*/*/*.json*", "latency/*/*.json", "pipelines/*.json*")
-SUFFIXES = (".json", ".jsonl")  # others are of a run that goes on
+UNFINISHED = ".partial"
+SUFFIXES = (".json", ".jsonl", UNFINISHED)
 
 
 def pack(results: Path, reports: Path) -> None:
@@ -27,10 +30,11 @@ def pack(results: Path, reports: Path) -> None:
     for path in sorted(path for path in there if path.suffix in SUFFIXES):
         text = path.read_text(encoding="utf-8")
         if holds_answers(path):
-            text = "".join(_line(_bare(record)) for record in _lines(text))
+            text = "".join(_bare(line) for line in _lines(text))
         packed = reports / path.relative_to(results).with_name(f"{path.name}.gz")
         packed.parent.mkdir(parents=True, exist_ok=True)
         packed.write_bytes(gzip.compress(text.encode(), mtime=0))
+        packed.with_name(f"{path.name}{UNFINISHED}.gz").unlink(missing_ok=True)
 
 
 def unpack(results: Path, reports: Path) -> None:
@@ -39,30 +43,39 @@ def unpack(results: Path, reports: Path) -> None:
         unpacked = results / path.relative_to(reports).with_suffix("")
         if holds_answers(unpacked):
             questions = (results / f"data/{path.parts[-3]}.jsonl").read_text(encoding="utf-8")
-            known = {question["key"]: question for question in _lines(questions)}
-            text = "".join(_line(_whole(record, known[record["key"]])) for record in _lines(text))
+            known = {question["key"]: question for question in map(json.loads, _lines(questions))}
+            text = "".join(_whole(line, known) for line in _lines(text))
         unpacked.parent.mkdir(parents=True, exist_ok=True)
         unpacked.write_text(text, encoding="utf-8")
 
 
 def holds_answers(path: Path) -> bool:
-    return path.suffix == ".jsonl" and path.parts[-4] == "answers"
+    return ".jsonl" in path.suffixes and path.parts[-4] == "answers"
 
 
-def _bare(record: dict[str, Any]) -> dict[str, Any]:
+def _bare(line: str) -> str:
+    record = json.loads(line)
+    if (
+        "key" not in record
+    ):  # the first line of an unfinished file, whose bytes the others' seals hold
+        return line
     for passage in _passages(record):
         passage["text"] = ""
-    return {name: value for name, value in record.items() if name not in TEXTS}
+    return _line({name: value for name, value in record.items() if name not in TEXTS})
 
 
-def _whole(record: dict[str, Any], question: dict[str, Any]) -> dict[str, Any]:
+def _whole(line: str, questions: dict[str, dict[str, Any]]) -> str:
+    record = json.loads(line)
+    if "key" not in record:
+        return line
+    question = questions[record["key"]]
     for passage in _passages(record):
         article = question["documents"][passage["document"]]["text"]
         passage["text"] = article[passage["start"] : passage["stop"]]
     texts = {name: question.get(name, []) for name in TEXTS}
     place = list(record).index(AFTER)
     items = list(record.items())
-    return dict([*items[:place], *texts.items(), *items[place:]])
+    return _line(dict([*items[:place], *texts.items(), *items[place:]]))
 
 
 def _passages(record: dict[str, Any]) -> list[dict[str, Any]]:
@@ -70,8 +83,9 @@ def _passages(record: dict[str, Any]) -> list[dict[str, Any]]:
     return [passage for passage in record.get("evidence") or () if passage["document"] is not None]
 
 
-def _lines(text: str) -> Iterator[dict[str, Any]]:
-    yield from map(json.loads, text.splitlines())
+def _lines(text: str) -> list[str]:
+    """Whole lines: the last one of a file that is being written may be torn."""
+    return [f"{line}\n" for line in text.split("\n")[:-1]]
 
 
 def _line(record: dict[str, Any]) -> str:

@@ -17,6 +17,8 @@ RECORD = (
     '"evidence":[{"document":0,"start":3,"stop":10,"text":"Röntgen","verbatim":true},'
     '{"document":null,"start":null,"stop":null,"text":"it was he","verbatim":false}],"text":"he"}\n'
 )
+HEADER = '{"version": 1, "fingerprint": {"method": "oracle"}}\n'
+SEALED = f'{RECORD[:-2]},"seal":"0123456789abcdef"}}\n'
 QUESTION = '{"key":"k","question":"who","answers":["Röntgen"],"documents":[{"title":"","text":"by Röntgen"}]}\n'
 PACKED = sorted(path for path in (ROOT / "reports").glob("*/answers/*/*/*.jsonl.gz"))
 
@@ -26,6 +28,7 @@ def test_records_are_the_same_once_unpacked(tmp_path):
     files = {
         "answers/nq/m/naive.jsonl": RECORD,
         "answers/nq/m/naive.meta.json": "{}",
+        "answers/nq/m/oracle.jsonl.partial": HEADER + SEALED,
         "latency/nq/m.json": '{"rows":[]}',
         "pipelines/retro.jsonl": '{"key":"0:Anarchism#0"}\n',
     }
@@ -35,15 +38,24 @@ def test_records_are_the_same_once_unpacked(tmp_path):
     for name, text in files.items():
         (results / name).parent.mkdir(parents=True, exist_ok=True)
         (results / name).write_text(text)
-    (results / "answers/nq/m/other.jsonl.partial").write_text(RECORD)  # of a run that goes on
+    with (results / "answers/nq/m/oracle.jsonl.partial").open("a") as file:
+        file.write(SEALED[:60])  # torn: it is being written
     records.pack(results, reports)
-    assert not list(reports.glob("**/other*"))
-    assert (
-        "Röntgen"
-        not in gzip.decompress((reports / "answers/nq/m/naive.jsonl.gz").read_bytes()).decode()
-    )
+    for path in reports.glob("answers/*/*/*.gz"):
+        assert "Röntgen" not in gzip.decompress(path.read_bytes()).decode()
     records.unpack(again, reports)
     assert {name: (again / name).read_text() for name in files} == files
+
+
+def test_an_unfinished_file_goes_once_it_is_whole(tmp_path):
+    results, reports = tmp_path / "results", tmp_path / "reports"
+    answers = results / "answers/nq/m"
+    answers.mkdir(parents=True)
+    (answers / "oracle.jsonl.partial").write_text(HEADER + SEALED)
+    records.pack(results, reports)
+    (answers / "oracle.jsonl.partial").rename(answers / "oracle.jsonl")
+    records.pack(results, reports)
+    assert [path.name for path in reports.glob("**/*.gz")] == ["oracle.jsonl.gz"]
 
 
 @pytest.mark.parametrize(
