@@ -44,9 +44,9 @@ class Component:
             return importlib.import_module(self.module)
         parent, _, name = self.module.rpartition(".")
         if name != self.name:
-            rule = f"a component's file bears its name, as in {parent or self.module}.{self.name}"
             raise UserError(
-                f"{self.kind} {self.name!r} of {self.origin}: its module is {self.module}; {rule}"
+                f"{self.kind} {self.name!r} of {self.origin}: its module is {self.module}; "
+                f"a component's file bears its name, as in {parent or self.module}.{self.name}"
             )
         try:
             with explain_missing_extra():

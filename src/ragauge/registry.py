@@ -138,8 +138,10 @@ def _components(kind: str) -> dict[str, Component]:
     for one in (*own, *(plugin for plugin in plugins.installed() if plugin.kind == kind)):
         other = components.setdefault(one.name, one)
         if other is not one:
-            packages = f"{other.origin} and in {one.origin}"
-            raise UserError(f"{kind} {one.name!r} is in {packages}; uninstall one of them")
+            raise UserError(
+                f"{kind} {one.name!r} is in {other.origin} and in {one.origin}"
+                "; uninstall one of them"
+            )
     return components
 
 

@@ -16,6 +16,7 @@ from ragauge.assets.gguf_weights import FILE, LATER, ROPE_DIVISORS, open_file, r
 from ragauge.assets.pretokenizers import WITH_BOS, set_splits, set_tokens
 from ragauge.errors import UserError, error_line, unknown
 from ragauge.io.files import os_errors_as_user_errors
+from ragauge.io.jsonl import JsonObject
 
 CONVERSION = 8  # raised when the result of a conversion changes
 PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")  # ends the name of one of several files
@@ -38,8 +39,12 @@ END_MARKS = (
 )
 
 # Llama 3's scaling of rotary frequencies, without its factor
-LLAMA3: dict[str, Any] = {"rope_type": "llama3", "original_max_position_embeddings": 8192}
-LLAMA3 |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "original_max_position_embeddings": 8192,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+}
 # Keys of these groups that are read; another would change what the model computes.
 READ_KEYS = {
     "attention": {
@@ -48,8 +53,8 @@ READ_KEYS = {
         "key_length",
         "value_length",
         "layer_norm_rms_epsilon",
-    }
-    | {"sliding_window"},
+        "sliding_window",
+    },
     "rope": {
         "dimension_count",
         "freq_base",
@@ -57,8 +62,8 @@ READ_KEYS = {
         "scaling.type",
         "scaling.factor",
         "scaling.finetuned",
-    }
-    | {"scaling.original_context_length"},
+        "scaling.original_context_length",
+    },
 }
 
 
@@ -128,9 +133,8 @@ def convert(path: Path, folder: Path) -> None:
         check_keys(header)
         tokenizer = AutoTokenizer.from_pretrained(**source)
         _set_splits(header, tokenizer)
-        if header.values.get(
-            "tokenizer.ggml.add_bos_token", header.values.get("tokenizer.ggml.pre") in WITH_BOS
-        ):
+        begins = header.values.get("tokenizer.ggml.pre") in WITH_BOS
+        if header.values.get("tokenizer.ggml.add_bos_token", begins):
             tokenizer.add_bos_token = True
         set_tokens(
             tokenizer, header.tokens, header.values.get("tokenizer.ggml.add_space_prefix", True)
@@ -145,9 +149,8 @@ def convert(path: Path, folder: Path) -> None:
         config.rope_parameters = _rope_parameters(header, config)
     except MemoryError:
         raise
-    except (
-        Exception
-    ) as error:  # the tokenizers library raises the bare class, for a merge of a missing token
+    # the tokenizers library raises the bare class, for a merge of a missing token
+    except Exception as error:
         raise UserError(f"{path}: cannot be converted: {error_line(error)}") from error
     ends = [header.values.get(f"tokenizer.ggml.{end}_token_id") for end in ENDS]
     ends += [number for number, (text, _) in enumerate(header.tokens) if text in END_MARKS]
@@ -252,11 +255,11 @@ def _set_splits(header: Header, tokenizer: Any) -> None:
         raise unknown("tokenizer.ggml.model", kind, ("gpt2", "llama"))
 
 
-def _rope_parameters(header: Header, config: Any) -> dict[str, Any]:
+def _rope_parameters(header: Header, config: Any) -> JsonObject:
     """Return how positions are scaled, in the words of `config`; raises ValueError for an
     unsupported scaling.
     """
-    prefix = f"{header.values.get('general.architecture')}.rope"
+    prefix = f"{header.values['general.architecture']}.rope"
     kind = header.values.get(f"{prefix}.scaling.type", "linear")
     factor = header.values.get(
         f"{prefix}.scaling.factor", header.values.get(f"{prefix}.scale_linear", 1.0)
@@ -298,4 +301,4 @@ def _rope_parameters(header: Header, config: Any) -> dict[str, Any]:
     frequencies, _ = ROPE_INIT_FUNCTIONS["llama3"](config, "cpu")
     if scales.dtype != torch.float32 or not torch.allclose(frequencies, plain / scales, rtol=1e-3):
         raise ValueError(f"tensor {ROPE_DIVISORS!r} does not scale positions as Llama 3 does")
-    return dict(config.rope_parameters)
+    return config.rope_parameters

@@ -20,20 +20,27 @@ LATER = "model-{}.gguf"  # links to the further files of a model in several
 ROPE_DIVISORS = "rope_freqs.weight"  # what each rotary frequency is divided by
 # that are dequantized together: the `gguf` package takes twice the memory of what it returns
 ROWS = 4096
-PARTS = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-PARTS |= {f"attn_{name}": f"self_attn.{name}_proj" for name in "qkv"}
-PARTS |= {f"ffn_{name}": f"mlp.{name}_proj" for name in ("gate", "up", "down")}
-PARTS |= {
-    "attn_output": "self_attn.o_proj",
+PARTS = {
+    "token_embd": "model.embed_tokens",
     "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "attn_output": "self_attn.o_proj",
     "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+    "output_norm": "model.norm",
+    "output": "lm_head",
 }
-PARTS |= {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
 GEMMA3 = {
     "post_attention_norm": "post_attention_layernorm",
     "post_ffw_norm": "post_feedforward_layernorm",
+    "ffn_norm": "pre_feedforward_layernorm",
 }
-GEMMA3 |= {"ffn_norm": "pre_feedforward_layernorm"}
 
 
 def is_converted(folder: Path) -> bool:
@@ -91,10 +98,10 @@ def readers(path: Path, sizes_only: bool = False) -> "dict[str, Callable[[], Ten
     Raises:
         ValueError: A tensor that no decoder of this architecture has.
     """
-    by_name: dict[str, Callable[[], Tensor]] = {}
-    for name, tensor, heads, less in _named(path):
-        by_name[name] = partial(_read, tensor, heads, less, sizes_only)
-    return by_name
+    return {
+        name: partial(_read, tensor, heads, less, sizes_only)
+        for name, tensor, heads, less in _named(path)
+    }
 
 
 def block_rows(path: Path) -> "dict[str, Callable[[], tuple[Any, Any]]]":

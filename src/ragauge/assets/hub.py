@@ -3,7 +3,6 @@
 import os
 import re
 from pathlib import Path
-from typing import Any
 
 from ragauge.assets.store import Facts, Store, check_sha256, contents, digest
 from ragauge.errors import UserError, error_line
@@ -100,8 +99,14 @@ def _snapshot(repository: str, revision: str | None, patterns: list[str]) -> Pat
         RevisionNotFoundError: "no such revision",
     }
     try:
-        chosen: Any = {"allow_patterns": patterns, "ignore_patterns": OTHER_RUNTIMES}
-        return Path(snapshot_download(repository, revision=revision, endpoint=endpoint, **chosen))
+        snapshot = snapshot_download(
+            repository,
+            revision=revision,
+            endpoint=endpoint,
+            allow_patterns=patterns,
+            ignore_patterns=OTHER_RUNTIMES,
+        )
+        return Path(snapshot)
     except Exception as error:  # of the hub, of two generations of its HTTP library, of the disk
         reason = next(
             (reason for kind, reason in reasons.items() if isinstance(error, kind)),

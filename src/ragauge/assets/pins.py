@@ -124,10 +124,10 @@ def required_pin(section: Section, name: str, given: Pin) -> Pin:
     locked = locked_pin(section, name)
     if not path or (locked is None and given.is_exact):
         return given
-    problem = f"not in {path}" if locked is None else given.conflict(locked)
-    if locked is None or problem:
-        where = f" as in {path}" if locked else ""
+    conflict = given.conflict(locked) if locked else ""
+    if locked is None or conflict:
+        problem = f"{conflict} as in {path}" if conflict else f"not in {path}"
         raise UserError(
-            f"{redacted(name)}: {problem}{where}; to lock it anew: ragauge fetch --config FILE --lock"
+            f"{redacted(name)}: {problem}; to lock it anew: ragauge fetch --config FILE --lock"
         )
     return Pin(revision=locked.revision or given.revision, sha256=locked.sha256 or given.sha256)

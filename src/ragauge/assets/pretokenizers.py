@@ -42,7 +42,7 @@ _DEEPSEEK_3 = (
     rf"|\s*[\r\n]+|{_BLANKS}"
 )
 
-_SPLITS: dict[str, tuple[str, ...]] = {
+_SPLITS = {
     "gpt-2 phi-2 mpt olmo jais exaone4 trillion granite-docling": (_GPT_2,),
     "smollm starcoder refact command-r codeshell exaone minerva-7b": (r"\p{N}", _GPT_2),
     "llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral dbrx smaug-bpe": (_LLAMA_3,),

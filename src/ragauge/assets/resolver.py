@@ -13,7 +13,6 @@ import re
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ragauge.assets import gguf, hub, pins, places, retro, store, url, wheel
 from ragauge.assets.catalog import Entry, entries, spelled
@@ -22,7 +21,7 @@ from ragauge.assets.pins import Pin
 from ragauge.assets.store import NotFetchedError, Store
 from ragauge.errors import UserError, unknown
 from ragauge.io.files import text_sha256
-from ragauge.io.jsonl import field, read_object
+from ragauge.io.jsonl import JsonObject, field, read_object
 from ragauge.io.redaction import holds_secret, redacted
 
 AFFECTS_RESULTS = False
@@ -35,13 +34,12 @@ FORMS = (
 )
 
 
-def fetch(source: str, *, sha256: str | None = None, home: Path | None = None) -> Path:
+def fetch(source: str, *, sha256: str | None = None) -> Path:
     """Return the local file or folder of a prefixed source, downloaded on first use.
 
     Args:
         source: Of one of `FORMS`.
         sha256: Of the downloaded file, which is checked by it.
-        home: The cache directory; None: that of the environment.
 
     Raises:
         UserError: Another form, a source that cannot be fetched, a wrong hash, an unsafe archive.
@@ -49,10 +47,10 @@ def fetch(source: str, *, sha256: str | None = None, home: Path | None = None) -
     if not SOURCE.match(source):
         raise UserError(f"{source!r}: not a source; the forms are {FORMS}")
     entry = Entry(kind="file", source=source).model_copy(update={"sha256": sha256})
-    return _fetch(Store(home or store.home()), entry)
+    return _fetch(Store(), entry)
 
 
-def resolve(name_or_source: str, *, home: Path | None = None, where: str = "") -> Path:
+def resolve(name_or_source: str) -> Path:
     """Return the local path of an asset, ready for use.
 
     The weights of a GGUF file stay in it; `float_checkpoint` returns a folder that other libraries
@@ -60,27 +58,25 @@ def resolve(name_or_source: str, *, home: Path | None = None, where: str = "") -
 
     Args:
         name_or_source: A name of the catalog, a source of `FORMS`, or an existing path.
-        home: The cache directory; None: that of the environment.
-        where: The key of a configuration that has the name, for errors.
 
     Raises:
         UserError: As `fetch`, and for an unknown name, with the choices.
     """
-    refuse_secret(name_or_source, where)
-    target = Store(home or store.home())
-    return _loadable(target, _fetch_pinned(target, name_or_source, where))
+    refuse_secret(name_or_source)
+    target = Store()
+    return _loadable(target, _fetch_pinned(target, name_or_source))
 
 
 def refuse_secret(source: str, where: str = "") -> None:
     """Raise UserError on a source with a secret: records, manifests and pages name sources."""
     if holds_secret(source):
-        reason = "holds a secret, which records would show; fetch it once with `ragauge fetch`, and name path:/folder"
-        raise UserError(f"{f'{where}: ' if where else ''}{redacted(source)!r}: {reason}")
+        raise UserError(
+            f"{f'{where}: ' if where else ''}{redacted(source)!r}: holds a secret, which records "
+            "would show; fetch it once with `ragauge fetch`, and name path:/folder"
+        )
 
 
-def describe(
-    name_or_source: str, *, home: Path | None = None, offline: bool = True
-) -> dict[str, Any]:
+def describe(name_or_source: str, *, offline: bool = True) -> JsonObject:
     """Describe an asset.
 
     An asset that is named otherwise than in the catalog has the facts of the entry with its source;
@@ -88,7 +84,6 @@ def describe(
 
     Args:
         name_or_source: As `resolve` takes it.
-        home: The cache directory; None: that of the environment.
         offline: Nothing is fetched.
 
     Returns:
@@ -97,7 +92,7 @@ def describe(
         files, as a lock states it), fetched, path, bytes, sha256 (of all local files together) and
         files; pin, path, bytes and sha256 are None where it is not fetched.
     """
-    target = Store(home or store.home(), offline=offline)
+    target = Store(offline=offline)
     entry = _entry(name_or_source)
     path = None
     pin = None
@@ -144,11 +139,11 @@ def prefixes(name: str) -> tuple[str, str]:
     return entry.query_prefix or query or "", entry.text_prefix or text or ""
 
 
-def catalogued(name: str) -> dict[str, Any]:
+def catalogued(name: str) -> JsonObject:
     """Return the facts of the catalog's entry that results depend on; none without an entry."""
     entry = entries().get(spelled(name))
-    apart = {"license", "download_gb", "documents", "document_bytes", "places"}
-    return entry.model_dump(exclude={*apart, "width"}, exclude_defaults=True) if entry else {}
+    apart = {"license", "download_gb", "documents", "document_bytes", "places", "width"}
+    return entry.model_dump(exclude=apart, exclude_defaults=True) if entry else {}
 
 
 def fingerprint(name: str) -> str:
@@ -157,7 +152,7 @@ def fingerprint(name: str) -> str:
     Raises UserError as `resolve`.
     """
     stated = prefixes(name)
-    sha256 = str(describe(name)["sha256"])
+    sha256 = describe(name)["sha256"]
     return text_sha256(sha256, *stated) if any(stated) else sha256
 
 
@@ -165,7 +160,7 @@ def fetch_pin(name: str) -> Pin | None:
     """Fetch an asset and return what it gave, as a lock states it; None for an asset that is on
     this machine anyway.
     """
-    return _fetched_pin(_entry(name), _fetch_pinned(Store(store.home()), name))
+    return _fetched_pin(_entry(name), _fetch_pinned(Store(), name))
 
 
 def check_access(name: str) -> None:
@@ -173,7 +168,7 @@ def check_access(name: str) -> None:
     entry = _entry(name)
     kind, _, location = entry.source.partition(":")
     try:
-        _fetch_pinned(Store(store.home(), offline=True), name)
+        _fetch_pinned(Store(offline=True), name)
     except NotFetchedError:
         if entry.places:
             return
@@ -225,7 +220,7 @@ def absolute(name: str) -> str:
     return f"path:{Path(path).expanduser().resolve()}" if is_local else name
 
 
-def refuse_path(name: str, place: str) -> None:
+def refuse_path(name: str, place: str = "") -> None:
     """Raise UserError if a name that neither the catalog nor the disk has can only be a path;
     `place` begins it.
     """
@@ -239,10 +234,9 @@ def refuse_path(name: str, place: str) -> None:
     raise UserError(f"{place}{name!r}: no such path{repository}")
 
 
-def _entry(name: str, where: str = "") -> Entry:
+def _entry(name: str) -> Entry:
     """Return the catalog's entry of that name, or one for a source or a path."""
     name = spelled(name)
-    place = f"{where}: " if where else ""
     if name in entries():
         return entries()[name]
     if SOURCE.match(name):
@@ -251,9 +245,9 @@ def _entry(name: str, where: str = "") -> Entry:
     if _exists(name):
         return Entry(kind="file", source=f"path:{name}")
     if re.match(r"\w+:", name):
-        raise UserError(f"{place}{name!r}: unknown kind of source; the forms are {FORMS}")
-    refuse_path(name, place)
-    raise UserError(f"{unknown('asset', name, entries(), where)}; or a source: {FORMS}")
+        raise UserError(f"{name!r}: unknown kind of source; the forms are {FORMS}")
+    refuse_path(name)
+    raise UserError(f"{unknown('asset', name, entries())}; or a source: {FORMS}")
 
 
 def _exists(path: str) -> bool:
@@ -302,11 +296,11 @@ def _fetched_pin(entry: Entry, path: Path) -> Pin | None:
     return pins.validated(Pin, stated, entry.source)
 
 
-def _fetch_pinned(target: Store, name: str, where: str = "") -> Path:
+def _fetch_pinned(target: Store, name: str) -> Path:
     """Fetch as the active lock has it, from files that precede the lock if they fit it, else as the
     source states.
     """
-    entry = _entry(name, where)
+    entry = _entry(name)
     if not entry.source.startswith(pins.REMOTE):
         return _fetch(target, entry)
     pin = pins.required_pin("assets", name, entry.pin)
@@ -344,21 +338,19 @@ def _loadable(target: Store, path: Path) -> Path:
     the path. Raises UserError: it holds an adapter, next to its base model or alone.
     """
     if (path / "adapter_config.json").is_file():
-        remedy = "merge it into its base model (peft: merge_and_unload) and name the merged folder"
         raise UserError(
-            f"{path}: holds an adapter (LoRA or the like), which is not applied; {remedy}"
+            f"{path}: holds an adapter (LoRA or the like), which is not applied; merge it into its "
+            "base model (peft: merge_and_unload) and name the merged folder"
         )
     if path.is_dir() and not (path / "config.json").exists():
         if (released := retro.checkpoint(path)) is not None:
             return retro.converted(target, released)
-        checkpoints = {
+        loadable = {
             c.parent for c in path.rglob("config.json") if any(c.parent.glob("*.safetensors"))
         }
-        loadable = [
-            *checkpoints,
-            *(file for file in path.rglob("*.gguf") if not gguf.is_later_part(file)),
-        ]
-        path = loadable[0] if len(loadable) == 1 else path
+        loadable |= {file for file in path.rglob("*.gguf") if not gguf.is_later_part(file)}
+        if len(loadable) == 1:
+            [path] = loadable
     if path.suffix == ".gguf":
         first, *_ = files = gguf.parts(path)
         sha256 = store.digest({file.name: store.contents(file)[file.name] for file in files})

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import yaml
 
@@ -22,7 +22,7 @@ from ragauge.assets import hub
 from ragauge.assets.state_dict import read_state
 from ragauge.assets.store import Store, contents, digest
 from ragauge.errors import UserError
-from ragauge.io.jsonl import read_object
+from ragauge.io.jsonl import JsonObject, read_object
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -80,27 +80,32 @@ def convert(path: Path, folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps({"model_type": KIND, **sizes}, indent=1) + "\n")
     own = path.parent / TOKENIZER
     shutil.copyfile(own if own.is_file() else hub.file(T5, TOKENIZER), folder / TOKENIZER)
-    special = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
-        **special,
+        "eos_token": "</s>",
+        "unk_token": "<unk>",
+        "pad_token": "<pad>",
     }
     (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=1) + "\n")
 
 
-def read_sizes(path: Path) -> dict[str, Any]:
+def read_sizes(path: Path) -> JsonObject:
     """Return the sizes of a retro.json. Raises UserError if one is missing or unsupported."""
     stated = read_object(path)
     try:
         sizes = {name: stated[key] for name, key in SIZES.items()}
-        fixed = {"chunk_size": CHUNK, "pad_token_idx": 0}
-        fixed |= {"dec_qkv_dim": sizes["width"], "enc_qkv_dim": sizes["encoder_width"]}
-        others = {key: (stated[key], value) for key, value in fixed.items() if stated[key] != value}
+        fixed = {
+            "chunk_size": CHUNK,
+            "pad_token_idx": 0,
+            "dec_qkv_dim": sizes["width"],
+            "enc_qkv_dim": sizes["encoder_width"],
+        }
+        for key, value in fixed.items():
+            if stated[key] != value:
+                raise UserError(f"{path}: {key} is {stated[key]!r}; read is {value}")
     except KeyError as error:
         raise UserError(f"{path}: has no key {error}") from None
-    for key, (actual, read) in others.items():
-        raise UserError(f"{path}: {key} is {actual!r}; read is {read}")
     return sizes
 
 
@@ -108,7 +113,7 @@ def renamed(state: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
     """Return the tensors under their new names, in float32. Raises UserError for a name outside the
     released layout.
     """
-    tensors: dict[str, Tensor] = {}
+    tensors = {}
     for name, tensor in state.items():
         if name.startswith(OWN_METRICS):
             continue

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ class NotFetchedError(UserError):
 
 @dataclass(frozen=True)
 class Store:
-    home: Path
+    home: Path = field(default_factory=home)
     offline: bool = False  # fetch nothing: raise NotFetchedError
 
     def folder(self, area: str, name: str, *inputs: Any) -> Path:
@@ -165,6 +165,6 @@ def digest(files: FileFacts) -> str:
     file's own.
     """
     if len(files) == 1:
-        return str(next(iter(files.values()))["sha256"])
+        return next(iter(files.values()))["sha256"]
     lines = "".join(f"{facts['sha256']}  {name}\n" for name, facts in sorted(files.items()))
     return hashlib.sha256(lines.encode()).hexdigest()

@@ -49,10 +49,10 @@ def check_rows(tokenizer: Any, rows: int, where: object) -> None:
     beyond = [(n, t) for t, n in tokenizer.get_vocab().items() if n >= rows]
     named = [t for n, t in sorted(beyond) if t in template or not (n in added and added[n].special)]
     if named:
-        count = (
-            f"{len(named)} token{'s' * (len(named) > 1)} of its tokenizer, the first {named[0]!r}"
+        raise UserError(
+            f"{where}: the embedding has {rows:,} rows, and none for {len(named)} "
+            f"token{'s' * (len(named) > 1)} of its tokenizer, the first {named[0]!r}"
         )
-        raise UserError(f"{where}: the embedding has {rows:,} rows, and none for {count}")
 
 
 def padded(ids: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:

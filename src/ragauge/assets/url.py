@@ -101,8 +101,10 @@ def download(url: str, path: Path) -> None:
         failures = failures + 1 if size <= received else 1
         received = max(received, size)
         if failures >= ATTEMPTS:
-            reason = f"download failed after {ATTEMPTS} attempts: {reason}; run again to resume"
-            raise UserError(f"{redacted(url)}: {reason}")
+            raise UserError(
+                f"{redacted(url)}: download failed after {ATTEMPTS} attempts: {reason}; "
+                "run again to resume"
+            )
         time.sleep(PAUSE_S * 2 ** (failures - 1))
 
 

@@ -18,8 +18,17 @@ AFFECTS_RESULTS = False
 
 # One platform and Python version for everybody, so that a platform wheel has the same hash on each
 # machine.
-TARGET = ["--python-version=3.11", "--implementation=cp", "--abi=cp311", "--abi=abi3", "--abi=none"]
-TARGET += [f"--platform=manylinux{tag}_x86_64" for tag in ("2014", "_2_17", "_2_24", "_2_28")]
+TARGET = [
+    "--python-version=3.11",
+    "--implementation=cp",
+    "--abi=cp311",
+    "--abi=abi3",
+    "--abi=none",
+    "--platform=manylinux2014_x86_64",
+    "--platform=manylinux_2_17_x86_64",
+    "--platform=manylinux_2_24_x86_64",
+    "--platform=manylinux_2_28_x86_64",
+]
 REQUIREMENT = re.compile(r"[A-Za-z0-9][\w.-]*==[\w.!+-]+")
 UNREACHABLE = re.compile(
     r"Connection|ConnectTimeout|ReadTimeout|ProxyError|Name or service|name resolution|SSLError"
@@ -57,8 +66,12 @@ def _download(requirement: str, folder: Path) -> Path:
         "--no-input",
         "download",
         "--no-deps",
+        "--only-binary=:all:",
+        "--dest",
+        str(folder),
+        *TARGET,
+        requirement,
     ]
-    command += ["--only-binary=:all:", "--dest", str(folder), *TARGET, requirement]
     output = sys.stderr if sys.stderr.isatty() and not progress.hidden else subprocess.DEVNULL
     done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True, check=False)
     wheels = list(folder.glob("*.whl"))

@@ -30,8 +30,18 @@ if TYPE_CHECKING:
 AFFECTS_RESULTS = False
 
 # keys of a model
-MODEL_OPTIONS = {"engine", "dtype", "weights", "kv", "device", "template", "max_context", "kernels"}
-MODEL_OPTIONS |= {"template_arguments", "template_date"}
+MODEL_OPTIONS = {
+    "engine",
+    "dtype",
+    "weights",
+    "kv",
+    "device",
+    "template",
+    "max_context",
+    "kernels",
+    "template_arguments",
+    "template_date",
+}
 
 
 @contextmanager
@@ -137,16 +147,12 @@ def add_settings(
         parser.add_argument(f"--{key.replace('_', '-')}", **about)
 
 
-def given(
-    args: argparse.Namespace, model: type[BaseModel], exclude: Collection[str] = ()
-) -> dict[str, Any]:
+def given(args: argparse.Namespace, model: type[BaseModel]) -> dict[str, Any]:
     """Return the options of `add_settings` that the command line states."""
     return {
         key: value
         for key, value in vars(args).items()
-        if key in model.model_fields
-        and key not in exclude
-        and NO_OPTION not in model.model_fields[key].metadata
+        if key in model.model_fields and NO_OPTION not in model.model_fields[key].metadata
     }
 
 
@@ -182,8 +188,11 @@ add_examples = _adder(
 
 
 def add_entry(parser: argparse.ArgumentParser, section: str) -> None:
-    text = f"the entry of --config's section `{section}`; default: its only one"
-    parser.add_argument("--entry", metavar="LABEL", help=text)
+    parser.add_argument(
+        "--entry",
+        metavar="LABEL",
+        help=f"the entry of --config's section `{section}`; default: its only one",
+    )
 
 
 def add_access(parser: argparse.ArgumentParser) -> None:
@@ -222,8 +231,14 @@ def add_answered_questions(
     add_set(parser, "a parameter of the method; dataset.KEY=VALUE: an option of the data set")
     add_questions(parser, required)
     add_examples(parser)
-    text = "a name in the catalog, a source such as hf:org/name, or a folder; with --config, one of its labels"
-    parser.add_argument("--model", required=required, help=text)
+    parser.add_argument(
+        "--model",
+        required=required,
+        help=(
+            "a name in the catalog, a source such as hf:org/name, or a folder; with --config, one "
+            "of its labels"
+        ),
+    )
     elsewhere = set(ModelEntry.model_fields) - MODEL_OPTIONS | set(exclude)
     add_settings(parser, ModelEntry, elsewhere, engine=registry.names("engine"))
     add_threads(parser, "threads of the decoder; default: all cores")
@@ -252,11 +267,6 @@ def server(
     if not model.served:
         raise UserError(f"--serve: starts a server of a model openai:NAME; --model is {args.model}")
     return serving(args.serve, model.source.removeprefix(SERVED), threads, model.served.environment)
-
-
-def check_adapters(path: Path | None) -> None:
-    if path and not path.is_file():
-        raise UserError(f"--adapters: no such file: {path}")
 
 
 def configuration(args: argparse.Namespace) -> Config | None:
@@ -305,7 +315,7 @@ def model(args: argparse.Namespace, config: Config | None, known: bool = True) -
         is_source = known and not args.model.startswith(SERVED)
         stated = {"source": check_source(args.model, "--model") if is_source else args.model}
     changes = {key: value for key, value in vars(args).items() if key in MODEL_OPTIONS}
-    chosen: ModelEntry = checked_options(ModelEntry, stated | changes)
+    chosen = checked_options(ModelEntry, stated | changes)
     return on_this_machine(chosen, recorded_dtype(args.out), args.threads)
 
 
@@ -363,8 +373,8 @@ def settings(pairs: Sequence[str], scope: str = "") -> tuple[dict[str, Any], dic
 
     from ragauge.io import safe_yaml
 
-    own = dict[str, Any]()
-    scoped = dict[str, Any]()
+    own = {}
+    scoped = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not (key and equals):

@@ -89,8 +89,10 @@ def read(
             f"--model: {args.model} has a finder; only `ragauge time` times such a pair"
         )
     if model.engine != "torch" and not model.served:
-        problem = f"has engine {model.engine!r}; models of 'torch' and served ones (openai:NAME) are timed"
-        raise UserError(f"--model: {args.model} {problem}")
+        raise UserError(
+            f"--model: {args.model} has engine {model.engine!r}; "
+            "models of 'torch' and served ones (openai:NAME) are timed"
+        )
     questions = options.questions(args, config) if has_weights else None
     return (
         settings,

@@ -17,13 +17,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--model", help="a model whose shape is known, or a local checkpoint")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--method", help="a method that answers questions")
-    published = "predict every row of the papers' tables with compute cycles from the shapes of the papers' models"
-    what.add_argument("--published", action="store_true", help=published)
+    what.add_argument(
+        "--published",
+        action="store_true",
+        help=(
+            "predict every row of the papers' tables with compute cycles from the shapes of the "
+            "papers' models"
+        ),
+    )
     add("--top-k", type=options.count, metavar="K", help="short for --set top_k=K")
     options.add_set(parser, "a parameter of the method")
     add("--tokens", default="nq_open", help="token counts: nq_open, musique or a JSON or YAML file")
-    text = "tokens generated (1; with --hardware 100)"
-    add("--new-tokens", type=options.count, metavar="N", help=text)
+    add(
+        "--new-tokens",
+        type=options.count,
+        metavar="N",
+        help="tokens generated (1; with --hardware 100)",
+    )
     add("--accounting", default="critical_path", help="critical_path, total or published")
     add(
         "--dtype",
@@ -33,10 +43,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--weights", choices=WEIGHTS, default="full", help="storage of matrices (full)")
     add("--kv", choices=CACHE_TYPES, default="full", help="storage of keys and values (full)")
-    text = "with --method: predict seconds there, from data-sheet rates: h100, a100, l40s or a YAML file of such rates"
-    add("--hardware", metavar="NAME-OR-FILE", help=text)
-    text = "with --hardware: the price of an hour of it, for the cost of 1,000 answers"
-    add("--price", type=options.amount, metavar="PER_HOUR", help=text)
+    add(
+        "--hardware",
+        metavar="NAME-OR-FILE",
+        help=(
+            "with --method: predict seconds there, from data-sheet rates: h100, a100, l40s or a "
+            "YAML file of such rates"
+        ),
+    )
+    add(
+        "--price",
+        type=options.amount,
+        metavar="PER_HOUR",
+        help="with --hardware: the price of an hour of it, for the cost of 1,000 answers",
+    )
     add("--out", type=Path, metavar="FILE.json", help="write the result there; default: print it")
 
 

@@ -15,10 +15,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("asset", nargs="?", help=f"a name in the catalog, {forms}")
     options.add_questions(parser, required=False)
     options.add_set(parser, "an option of the data set, KEY=VALUE or dataset.KEY=VALUE")
-    lock = "write what --config reads to FILE.lock.json next to it, which holds later runs to it"
-    parser.add_argument("--lock", action="store_true", help=lock)
-    out = "the questions of --dataset, one JSON line each; of an asset: its source, hashes and path"
-    parser.add_argument("--out", type=Path, metavar="FILE", help=out)
+    parser.add_argument(
+        "--lock",
+        action="store_true",
+        help="write what --config reads to FILE.lock.json next to it, which holds later runs to it",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help=(
+            "the questions of --dataset, one JSON line each; of an asset: its source, hashes and "
+            "path"
+        ),
+    )
 
 
 def run(args: argparse.Namespace) -> None:

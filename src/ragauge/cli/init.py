@@ -29,8 +29,11 @@ STUDY = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="a new or an empty folder")
-    example = "in place of a workflow, documents and questions for `ragauge study`"
-    parser.add_argument("--example", action="store_true", help=example)
+    parser.add_argument(
+        "--example",
+        action="store_true",
+        help="in place of a workflow, documents and questions for `ragauge study`",
+    )
 
 
 def run(args: argparse.Namespace) -> None:

@@ -24,8 +24,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.jsonl",
         help="records of a method; for evidence, of one that finds any",
     )
-    what = "what is judged (evidence); the documents of --examples are what evidence is faithful to, and answers go by"
-    add("--of", choices=("evidence", "faithfulness", "answers"), default="evidence", help=what)
+    add(
+        "--of",
+        choices=("evidence", "faithfulness", "answers"),
+        default="evidence",
+        help=(
+            "what is judged (evidence); the documents of --examples are what evidence is faithful "
+            "to, and answers go by"
+        ),
+    )
     options.add_examples(parser)
     add("--model", help="a local judge: a name in the catalog, a source or a folder")
     add("--dtype", default="float32", choices=DTYPES)

@@ -113,7 +113,8 @@ def run(args: argparse.Namespace) -> None:
         check_model(settings, *decoder.values())
     except SettingError as error:
         raise UserError(f"--{error}") from None
-    options.check_adapters(adapters)
+    if adapters and not adapters.is_file():
+        raise UserError(f"--adapters: no such file: {adapters}")
     servers = _servers(args, specification, config)
     facts = None
     if servers.index:
@@ -211,8 +212,10 @@ def _servers(
         if settings.retrieval_cores:
             start_options.append(f"--cores={settings.retrieval_cores}")
     if not addresses and start_options is None:
-        remedy = "give --index or --server, or --server-file"
-        raise UserError(f"--schedule: {settings.schedule!r} requires retrieval; {remedy}")
+        raise UserError(
+            f"--schedule: {settings.schedule!r} requires retrieval; "
+            "give --index or --server, or --server-file"
+        )
     # a server that is a job of the workflow serves the index on this machine's disks, too
     is_on_disk = start_options is not None or (settings.has_server_job and args.server_file)
     folder = args.database / "indexes" / label if is_on_disk else None
@@ -300,8 +303,12 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
         help="how neighbours are read (joint)",
     )
     options.add_reader(parser)
-    dtype = "data type of the export; float16 is for GPUs only (float32)"
-    add("--dtype", default="float32", choices=ONNX_DTYPES["cuda"], help=dtype)
+    add(
+        "--dtype",
+        default="float32",
+        choices=ONNX_DTYPES["cuda"],
+        help="data type of the export; float16 is for GPUs only (float32)",
+    )
     add("--seed", type=int, default=0, help="seed of random weights (0)")
     options.add_database(
         parser, f"mode {names}: the chunk database, for its tokenizer", required=False

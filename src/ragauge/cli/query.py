@@ -20,8 +20,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_server(parser, "a server; one for each part", action="append", required=True)
     add("--text", required=True, help="the query")
     add("--k", type=int, default=2, help="neighbours (2)")
-    text = "inverted lists searched (IVF), or candidates (HNSW); default: the index's own"
-    add("--nprobe", type=int, metavar="N", help=text)
+    add(
+        "--nprobe",
+        type=int,
+        metavar="N",
+        help="inverted lists searched (IVF), or candidates (HNSW); default: the index's own",
+    )
     add("--deadline", type=float, default=10.0, metavar="SECONDS", help="for the whole call (10)")
     add(
         "--partial",

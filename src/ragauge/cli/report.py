@@ -18,13 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         add = step.add_argument
         if name == "item":
             add("item", metavar="NAME", help="as in `ragauge list items`")
-        add(
-            "--config",
-            type=Path,
-            required=True,
-            metavar="FILE.yaml",
-            help="the run's configuration",
-        )
+        options.add_config(step, "the run's configuration", required=True)
         add("--results", type=Path, metavar="FOLDER", help="default: results/<run>")
         add("--out", type=Path, metavar="FOLDER", help="default: reports/<run>")
 

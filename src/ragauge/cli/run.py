@@ -28,10 +28,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_answered_questions(parser, required=False)
     add("--limit", type=options.count, metavar="N", help="answer the first N questions only")
     add("--part", type=options.part, metavar="I/N", help="answer part I of N, counted from 0")
-    gather = (
-        "answer nothing; put the records of all parts, in the order of the questions, into one file"
+    add(
+        "--gather",
+        nargs="+",
+        type=Path,
+        metavar="PART.jsonl",
+        help=(
+            "answer nothing; put the records of all parts, in the order of the questions, into "
+            "one file"
+        ),
     )
-    add("--gather", nargs="+", type=Path, metavar="PART.jsonl", help=gather)
     add(
         "--finder",
         metavar="MODEL",

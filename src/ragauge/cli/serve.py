@@ -29,8 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the text encoder of the index: a name, a source or a folder (minilm)",
     )
     add("--engine", choices=("onnx", "torch"), default="onnx", help="what runs the encoder (onnx)")
-    calibrate = "measure no latency first; queries with a budget are then refused"
-    add("--no-calibrate", dest="calibrate", action="store_false", help=calibrate)
+    add(
+        "--no-calibrate",
+        dest="calibrate",
+        action="store_false",
+        help="measure no latency first; queries with a budget are then refused",
+    )
     add("--tls-cert", type=Path, metavar="FILE.pem", help="certificate chain of the server")
     add("--tls-key", type=Path, metavar="FILE.pem", help="private key of the certificate")
     add(
@@ -57,11 +61,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write the address there while the server answers",
     )
-    until = "stop when all files exist whose paths FILE lists, one a line; exit code 1 if stopped before"
-    add("--until", type=Path, metavar="FILE", help=until)
+    add(
+        "--until",
+        type=Path,
+        metavar="FILE",
+        help=(
+            "stop when all files exist whose paths FILE lists, one a line; exit code 1 if stopped "
+            "before"
+        ),
+    )
 
 
 def run(args: argparse.Namespace) -> int:
+    from ragauge.pipelines.database.embed import EncoderChoice
     from ragauge.pipelines.retrieval.retriever import Retriever
     from ragauge.pipelines.service.credentials import ServerAccess
     from ragauge.pipelines.service.serving import serve_index
@@ -72,10 +84,8 @@ def run(args: argparse.Namespace) -> int:
         Retriever.open,
         args.database.absolute(),
         args.index,
-        encoder=args.encoder,
-        engine=args.engine,
-        threads=settings.threads,
-        part=args.part,
+        EncoderChoice(args.encoder, args.engine, settings.threads),
+        args.part,
     )
     return serve_index(
         open_index,

@@ -18,17 +18,31 @@ STEPS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     (_, data), (_, train) = options.add_steps(parser, STEPS)
-    text = "questions of `ragauge fetch --dataset`, whose documents are excluded (named as the data set's label)"
     data.add_argument(
-        "--evaluation", type=Path, nargs="*", default=[], metavar="FILE.jsonl", help=text
+        "--evaluation",
+        type=Path,
+        nargs="*",
+        default=[],
+        metavar="FILE.jsonl",
+        help=(
+            "questions of `ragauge fetch --dataset`, whose documents are excluded (named as the "
+            "data set's label)"
+        ),
     )
     for option, text in (
         ("--data", "folder written by `ragauge sft data`"),
         ("--checkpoints", "folder of checkpoints, from which a killed run resumes"),
     ):
         train.add_argument(option, type=Path, required=True, metavar="FOLDER", help=text)
-    text = "GPUs for device cuda; with fewer than its processes, each accumulates more documents of a step"
-    train.add_argument("--gpus", type=int, metavar="N", help=text)
+    train.add_argument(
+        "--gpus",
+        type=int,
+        metavar="N",
+        help=(
+            "GPUs for device cuda; with fewer than its processes, each accumulates more documents "
+            "of a step"
+        ),
+    )
     for action in (data, train):
         options.add_config(action, "a configuration with a section `training`")
         options.add_entry(action, "training")
@@ -51,27 +65,6 @@ def run(args: argparse.Namespace) -> None:
         stated = experiment.training[label].model_dump()
     changes, _ = options.settings(args.set)
     settings = loading.parse_training({**stated, **changes}, where)
-    if args.step == "train" and settings.device == "cuda":
-        import torch
-
-        # Those that torchrun started, else one for each GPU that is there and allowed.
-        planned = min(
-            args.gpus or settings.processes, torch.cuda.device_count() or settings.processes
-        )
-        settings = settings.on_processes(
-            int(os.environ["WORLD_SIZE"]) if "RANK" in os.environ else planned
-        )
-    if args.step == "train" and settings.processes > 1 and "RANK" not in os.environ:
-        # become torchrun, which starts this same command once per process
-        sys.stdout.flush()
-        launcher = [
-            "-m",
-            "torch.distributed.run",
-            "--standalone",
-            f"--nproc-per-node={settings.processes}",
-        ]
-        command = ["--module", "ragauge.cli", *sys.argv[1:]]  # argv[0] may be a module's file
-        os.execv(sys.executable, [sys.executable, *launcher, *command])
     if args.step == "data":
         from ragauge.training import data
 
@@ -79,6 +72,27 @@ def run(args: argparse.Namespace) -> None:
         evaluation = {path: limits.get(path.stem) for path in args.evaluation}
         written: Path | None = data.build(settings.data(), evaluation, args.out, args.threads)
     else:
+        if settings.device == "cuda":
+            import torch
+
+            # Those that torchrun started, else one for each GPU that is there and allowed.
+            planned = min(
+                args.gpus or settings.processes, torch.cuda.device_count() or settings.processes
+            )
+            settings = settings.on_processes(
+                int(os.environ["WORLD_SIZE"]) if "RANK" in os.environ else planned
+            )
+        if settings.processes > 1 and "RANK" not in os.environ:
+            # become torchrun, which starts this same command once per process
+            sys.stdout.flush()
+            launcher = [
+                "-m",
+                "torch.distributed.run",
+                "--standalone",
+                f"--nproc-per-node={settings.processes}",
+            ]
+            command = ["--module", "ragauge.cli", *sys.argv[1:]]  # argv[0] may be a module's file
+            os.execv(sys.executable, [sys.executable, *launcher, *command])
         from ragauge.training import finetuning
 
         written = finetuning.train(settings, args.data, args.checkpoints, args.out, args.threads)

@@ -28,47 +28,94 @@ LOG = Path("logs", "workflow.log")  # of the study's folder: what Snakemake and 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    text = "HTML, PDF, DOCX, Markdown, texts or JSON lines; also a single file"
-    add("--documents", type=Path, required=True, metavar="FOLDER", help=text)
-    source = parser.add_mutually_exclusive_group(required=True)
-    text = (
-        "CSV or JSON lines: question, answers (in CSV separated by |), "
-        "gold (title of the document; optional)"
+    add(
+        "--documents",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="HTML, PDF, DOCX, Markdown, texts or JSON lines; also a single file",
     )
-    source.add_argument("--questions", type=Path, metavar="FILE", help=text)
-    text = "have a model write N questions about passages"
-    source.add_argument("--generate-questions", type=options.count, metavar="N", help=text)
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "--questions",
+        type=Path,
+        metavar="FILE",
+        help=(
+            "CSV or JSON lines: question, answers (in CSV separated by |), "
+            "gold (title of the document; optional)"
+        ),
+    )
+    source.add_argument(
+        "--generate-questions",
+        type=options.count,
+        metavar="N",
+        help="have a model write N questions about passages",
+    )
     add("--model", required=True, help="a name in the catalog, or a source such as hf:org/name")
-    text = "folder of the configuration and the results"
-    add("--out", type=Path, required=True, metavar="FOLDER", help=text)
-    text = "passages for each question (10)"
-    add("--top", type=options.count, default=StudySettings.top, metavar="N", help=text)
-    text = "tokens of a passage (128)"
+    add(
+        "--out",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="folder of the configuration and the results",
+    )
+    add(
+        "--top",
+        type=options.count,
+        default=StudySettings.top,
+        metavar="N",
+        help="passages for each question (10)",
+    )
     add(
         "--passage-tokens",
         type=options.count,
         default=StudySettings.passage_tokens,
         metavar="N",
-        help=text,
+        help="tokens of a passage (128)",
     )
-    text = "tokens that adjacent passages share (32)"
-    add("--overlap-tokens", type=int, default=StudySettings.overlap_tokens, metavar="N", help=text)
-    text = (
-        f"{', '.join(RETRIEVALS)} (both, merged by reciprocal rank) or {SERVED}NAME, "
-        "dense by a server's embeddings (bm25)"
+    add(
+        "--overlap-tokens",
+        type=int,
+        default=StudySettings.overlap_tokens,
+        metavar="N",
+        help="tokens that adjacent passages share (32)",
     )
-    add("--retrieval", metavar="HOW", default=StudySettings.retrieval, help=text)
-    text = "encoder of dense retrieval: a name or a source (minilm)"
-    add("--encoder", default=StudySettings.encoder, help=text)
-    text = f"ranks the first passages again: hf:org/name, or {SERVED}NAME by a server's /rerank"
-    add("--reranker", metavar="SOURCE", help=text)
-    text = "passages ranked by another system: JSON lines, BEIR's dictionary or a TREC run"
-    add("--retrieved", type=Path, metavar="FILE", help=text)
-    text = "drop passages that nearly repeat another, not mark them"
-    add("--drop-near-duplicates", action="store_true", help=text)
+    add(
+        "--retrieval",
+        metavar="HOW",
+        default=StudySettings.retrieval,
+        help=(
+            f"{', '.join(RETRIEVALS)} (both, merged by reciprocal rank) or {SERVED}NAME, "
+            "dense by a server's embeddings (bm25)"
+        ),
+    )
+    add(
+        "--encoder",
+        default=StudySettings.encoder,
+        help="encoder of dense retrieval: a name or a source (minilm)",
+    )
+    add(
+        "--reranker",
+        metavar="SOURCE",
+        help=f"ranks the first passages again: hf:org/name, or {SERVED}NAME by a server's /rerank",
+    )
+    add(
+        "--retrieved",
+        type=Path,
+        metavar="FILE",
+        help="passages ranked by another system: JSON lines, BEIR's dictionary or a TREC run",
+    )
+    add(
+        "--drop-near-duplicates",
+        action="store_true",
+        help="drop passages that nearly repeat another, not mark them",
+    )
     chat = f"a model here, or {ENDPOINT}, that of"
-    text = f"writes questions: {chat} {WRITER}_URL; default: --model"
-    add("--writer", metavar="SOURCE", help=text)
+    add(
+        "--writer",
+        metavar="SOURCE",
+        help=f"writes questions: {chat} {WRITER}_URL; default: --model",
+    )
     add("--attempts", type=options.count, metavar="M", help="maximum questions tried (25 for each)")
     add("--judge", metavar="SOURCE", help=f"judges answers: {chat} {JUDGE}_URL")
     add(
@@ -77,14 +124,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=StudySettings.seed,
         help="seed of the choice of passages for questions (0)",
     )
-    text = "recommend a method whose first token comes within this time, as in 0.5s"
-    add("--target-first-token", type=options.duration, metavar="TIME", help=text)
+    add(
+        "--target-first-token",
+        type=options.duration,
+        metavar="TIME",
+        help="recommend a method whose first token comes within this time, as in 0.5s",
+    )
     options.add_device(parser)
     options.add_serve(parser)
-    text = f"an asset whose tokenizer cuts passages for a model {SERVED}NAME ({TOKENIZER})"
-    add("--tokenizer", metavar="SOURCE", help=text)
-    text = "end within this time, as in 30m; limits are reduced to fit"
-    add("--budget", type=options.duration, metavar="TIME", help=text)
+    add(
+        "--tokenizer",
+        metavar="SOURCE",
+        help=f"an asset whose tokenizer cuts passages for a model {SERVED}NAME ({TOKENIZER})",
+    )
+    add(
+        "--budget",
+        type=options.duration,
+        metavar="TIME",
+        help="end within this time, as in 30m; limits are reduced to fit",
+    )
     add("--no-run", action="store_true", help="write the study without running it")
 
 
@@ -129,8 +187,10 @@ def _start(command: list[str], out: Path, name: str, deadline: Deadline, again: 
     from ragauge.study import budget, recommendation
 
     if find_spec("snakemake") is None:
-        needed = "requires Snakemake: pip install 'ragauge[workflow]'"
-        raise UserError(f"the study was not run: it {needed}, into {sys.prefix}")
+        raise UserError(
+            "the study was not run: it requires Snakemake: pip install 'ragauge[workflow]'"
+            f", into {sys.prefix}"
+        )
     os.environ[run_progress.STEPS] = "1"
     first = ["--prioritize", *recommendation.references(out, name)]
     code = deadline.run([*command, *first], out / LOG, budget.report_s(deadline.budget_s))
@@ -139,7 +199,8 @@ def _start(command: list[str], out: Path, name: str, deadline: Deadline, again: 
         print(f"ragauge: warning: {text}; finish it with: {again}", file=sys.stderr)
         recommendation.render_finished(out, name)
     elif code:
-        log = f"see {out / LOG}; go on with: {again}"
-        raise UserError(f"Snakemake ended with exit code {code}, {log}")
+        raise UserError(
+            f"Snakemake ended with exit code {code}, see {out / LOG}; go on with: {again}"
+        )
     print(f"the report: {out / 'reports' / name / 'index.html'}, after {deadline.spent_s:.0f} s")
     recommendation.print_recommended(out, name)

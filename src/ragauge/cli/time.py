@@ -26,10 +26,14 @@ OPTIONS = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _timing.add_measured(parser, LatencySettings, set(LatencySettings.model_fields) - OPTIONS)
     add = parser.add_argument
-    random = (
-        "random weights of the model's shape, on random tokens; --dataset then names token counts"
+    add(
+        "--random-weights",
+        action="store_true",
+        help=(
+            "random weights of the model's shape, on random tokens; --dataset then names token "
+            "counts"
+        ),
     )
-    add("--random-weights", action="store_true", help=random)
     add(
         "--new-tokens",
         type=options.counts,
@@ -71,30 +75,31 @@ def run(args: argparse.Namespace) -> None:
             or settings.evidence_batch
             or "disk" in settings.states
         ):
-            named = "--random-weights, --tokens, --evidence-batch and --states disk"
             raise UserError(
-                f"--model: {args.model} runs behind a server; {named} need a model that runs here"
+                f"--model: {args.model} runs behind a server; "
+                "--random-weights, --tokens, --evidence-batch and --states disk"
+                " need a model that runs here"
             )
         with _timing.served_bench(args, model, questions, settings.prompts, longest) as there:
             result = served.measure_latency(variants, there, settings, seed)
-        runs = (result, *result.other_lengths)
-        _timing.write_result(args, result, runs, "\n".join(map(served.latency_table, runs)))
-        return
-    # before the weights are, which take longer
-    rates = machine.read(args.machine) if args.machine else None
-    if questions is None:
-        bench = timing.bench_of_shape(args.dataset, model, longest, settings.threads)
-    elif settings.tokens:
-        bench = timing.bench_of_random_tokens(
-            settings.tokens, questions.name, model, settings.threads
-        )
+        table = served.latency_table
     else:
-        batch = settings.evidence_batch or 0
-        bench = timing.bench_of_questions(
-            questions, settings.prompts, model, longest, settings.threads, batch, finder
+        # before the weights are, which take longer
+        rates = machine.read(args.machine) if args.machine else None
+        if questions is None:
+            bench = timing.bench_of_shape(args.dataset, model, longest, settings.threads)
+        elif settings.tokens:
+            bench = timing.bench_of_random_tokens(
+                settings.tokens, questions.name, model, settings.threads
+            )
+        else:
+            batch = settings.evidence_batch or 0
+            bench = timing.bench_of_questions(
+                questions, settings.prompts, model, longest, settings.threads, batch, finder
+            )
+        result = latency.measure_latency(
+            variants, bench, settings, machine=rates, folder=args.out.parent, seed=seed
         )
-    result = latency.measure_latency(
-        variants, bench, settings, machine=rates, folder=args.out.parent, seed=seed
-    )
+        table = latency.table
     runs = (result, *result.other_lengths)
-    _timing.write_result(args, result, runs, "\n".join(map(latency.table, runs)))
+    _timing.write_result(args, result, runs, "\n".join(map(table, runs)))

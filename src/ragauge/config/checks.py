@@ -43,8 +43,9 @@ def refuse_braces(stated: Any, where: str = "") -> None:
         refuse_braces(value, f"{where}.{key}".lstrip("."))
     has_braces = isinstance(stated, str) and re.search(r"\{\w", stated)
     if has_braces and glob(os.path.expanduser(stated.removeprefix("path:"))):
-        reason = "braces in a path are wildcards to Snakemake; rename it"
-        raise UserError(f"{where}: {stated!r}: {reason}")
+        raise UserError(
+            f"{where}: {stated!r}: braces in a path are wildcards to Snakemake; rename it"
+        )
 
 
 def check(config: Config) -> None:
@@ -62,16 +63,20 @@ def check(config: Config) -> None:
     for job in config.answers():
         is_sequential = config.methods[job.variant].instance.sequential()
         if is_sequential and config.datasets[job.dataset].jobs > 1:
-            reason = f"answers of {job.variant} depend on the questions before them, which other jobs would answer"
-            raise UserError(f"datasets.{job.dataset}.jobs: {reason}; leave it out")
+            raise UserError(
+                f"datasets.{job.dataset}.jobs: answers of {job.variant} depend on the questions "
+                "before them, which other jobs would answer; leave it out"
+            )
     for label, database in config.databases.items():
         check_database(database, f"databases.{label}")
     _check_evaluation_labels(config)
     for label, pipeline in config.pipelines.items():
         _check_pipeline(config, pipeline, f"pipelines.{label}")
         if pipeline.interleaved and len(config.interleaved(label)) < 2:
-            reason = "no other interleaved pipeline differs in its schedule alone"
-            raise UserError(f"pipelines.{label}.interleaved: {reason}")
+            raise UserError(
+                f"pipelines.{label}.interleaved: "
+                "no other interleaved pipeline differs in its schedule alone"
+            )
     _check_scoring(config)
     for label, compared in config.staleness.items():
         check_source(compared.encoder, f"staleness.{label}.encoder", "encoder")
@@ -164,8 +169,10 @@ def check_source(source: str, where: str, kind: str = "model") -> str:
     """
     refuse_secret(source, where)
     if source.startswith(SERVED) and not os.path.exists(source):
-        reason = f"is behind a server, but this needs the files of the {kind}; `ragauge run` and configurations do not"
-        raise UserError(f"{where}: {source!r} {reason}")
+        raise UserError(
+            f"{where}: {source!r} is behind a server, but this needs the files of the {kind}; "
+            "`ragauge run` and configurations do not"
+        )
     try:
         pins.split_pin(source)
     except UserError as error:
@@ -236,8 +243,10 @@ def _check_datasets(config: Config) -> None:
         except UserError as error:
             raise UserError(f"{where}.options: {error}") from error
         if entry.revision is not None and (entry.data or not dataset.repository()):
-            reason = "its file comes from no repository of the hub; pin it by sha256"
-            raise UserError(f"{where}.revision: {entry.revision!r}: {reason}")
+            raise UserError(
+                f"{where}.revision: {entry.revision!r}: "
+                "its file comes from no repository of the hub; pin it by sha256"
+            )
         named = {"data": entry.data, "options.retrieved": entry.options.get("retrieved")}
         for key, path in named.items():
             if path is not None and not os.path.isfile(path):
@@ -292,9 +301,9 @@ def _check_evaluation_labels(config: Config) -> None:
         for name, settings in database.evaluation_sets.items():
             owner, text = texts.get(name, ("", settings))
             if text != settings:
-                where = f"databases.{label}.evaluation_sets.{name}"
                 raise UserError(
-                    f"{where}: {owner} already has this label, which names a text in tables"
+                    f"databases.{label}.evaluation_sets.{name}"
+                    f": {owner} already has this label, which names a text in tables"
                 )
             texts[name] = f"a set of databases.{label}", settings
 
@@ -305,11 +314,10 @@ def _check_human_judgements(config: Config) -> None:
     jobs = set(config.answers())
     for place, judgement in read_human_judgements(Path(path)).items() if path else ():
         if (judgement.dataset, judgement.model, judgement.variant) not in jobs:
-            reason = (
-                f"model {judgement.model!r} does not answer data set {judgement.dataset!r}"
+            raise UserError(
+                f"{place}: model {judgement.model!r} does not answer data set {judgement.dataset!r}"
                 f" with variant {judgement.variant!r}"
             )
-            raise UserError(f"{place}: {reason}")
 
 
 def _check_timed(config: Config) -> None:

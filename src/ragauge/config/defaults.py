@@ -39,10 +39,9 @@ def completed(data: dict[str, Any]) -> dict[str, Any]:
     for name, key in NAMED_BY_KEY.items():
         section = data.get(name)
         if isinstance(section, dict):
-            filled = {label: {} if entry is None else entry for label, entry in section.items()}
             data[name] = {
-                k: {key: k, **entry} if isinstance(entry, dict) else entry
-                for k, entry in filled.items()
+                label: {key: label, **(entry or {})} if isinstance(entry, dict | None) else entry
+                for label, entry in section.items()
             }
     return data
 
@@ -66,7 +65,7 @@ def expanded(section: Any, where: str) -> Any:
     """
     if not isinstance(section, dict):
         return section
-    entries_by_name: dict[Any, Any] = {}
+    entries_by_name = {}
     for label, entry in section.items():
         for name, values in _entries(label, entry, f"{where}.{label}"):
             if name in entries_by_name:
@@ -82,23 +81,24 @@ def _entries(label: Any, entry: Any, where: str) -> Iterator[tuple[Any, Any]]:
         yield label, entry
         return
     keys = entry if isinstance(entry, dict) else {}
-    lists = list[Any]()
     for key in swept:
         if key not in keys:
             raise unknown("key in braces", key, keys, where)
         values = keys[key]
-        lists.append(values)
         if (
             not isinstance(values, list)
             or not values
             or not all(isinstance(v, str | int | float) for v in values)
         ):
-            reason = "must be a list of values, since the label names it in braces"
-            raise UserError(f"{where}.{key}: {reason}, not {values!r}")
-    for values in product(*lists):
+            raise UserError(
+                f"{where}.{key}: must be a list of values, since the label names it in braces"
+                f", not {values!r}"
+            )
+    for values in product(*(keys[key] for key in swept)):
+        chosen = dict(zip(swept, values, strict=True))
         name = label
-        for key, value in zip(swept, values, strict=True):
+        for key, value in chosen.items():
             name = name.replace(
                 f"{{{key}}}", str(value).lower() if isinstance(value, bool) else str(value)
             )
-        yield name, {**entry, **dict(zip(swept, values, strict=True))}
+        yield name, {**entry, **chosen}

@@ -56,8 +56,8 @@ class Config(Sections):
     @property
     def protocols(self) -> list[LatencySettings]:
         """The latency protocols, each on a data set of its own."""
-        sections = [settings for _, settings in self.timed_sections]
-        return [settings for settings in sections if isinstance(settings, LatencySettings)]
+        sections = self.timed_sections
+        return [settings for _, settings in sections if isinstance(settings, LatencySettings)]
 
     def protocol(self, dataset: str) -> LatencySettings | None:
         return next((protocol for protocol in self.protocols if protocol.dataset == dataset), None)
@@ -205,10 +205,17 @@ class Config(Sections):
 
     def retrievals(self) -> dict[str, Path]:
         """The files of retrieved passages of the studies among the data sets (labels)."""
-        studies = {
-            label: entry.data for label, entry in self.datasets.items() if entry.dataset == "study"
+        return {
+            label: Path(entry.data).with_name(RETRIEVAL)
+            for label, entry in self.datasets.items()
+            if entry.dataset == "study" and entry.data
         }
-        return {label: Path(data).with_name(RETRIEVAL) for label, data in studies.items() if data}
+
+    def corpora(self) -> Iterator[str]:
+        """The corpora of the databases and of their evaluation sets."""
+        for database in self.databases.values():
+            for texts in (database, *database.evaluation_sets.values()):
+                yield from texts.sources
 
     def trainings(self, model: str) -> list[str]:
         """The trainings (labels) that a model and what finds evidence for it come from."""

@@ -182,18 +182,23 @@ class ModelEntry(Section):
     @model_validator(mode="after")
     def _check_engine(self) -> Self:
         if (self.engine == "openai") != self.source.startswith(SERVED):
-            mismatch = f"{self.engine!r} does not run {self.source!r}; engine openai runs sources openai:NAME only"
-            raise SettingError("engine", mismatch)
+            raise SettingError(
+                "engine",
+                f"{self.engine!r} does not run {self.source!r}; engine openai runs sources openai:NAME only",
+            )
         if self.served is None:
             for key, value in (("weights", self.weights), ("kv", self.kv)):
                 if value != "full" and self.engine != "torch":
-                    needed = (
-                        f"{value!r} needs engine 'torch', not {self.engine!r}; known there: full"
+                    raise SettingError(
+                        key,
+                        f"{value!r} needs engine 'torch', not {self.engine!r}; known there: full",
                     )
-                    raise SettingError(key, needed)
             if self.weights != "full" and self.device != "cpu":
-                problem = f"{self.weights!r} is not available on device {self.device!r}"
-                raise SettingError("weights", f"{problem}; known there: full")
+                raise SettingError(
+                    "weights",
+                    f"{self.weights!r} is not available on device {self.device!r}"
+                    "; known there: full",
+                )
             return self
         if self.engine != "openai":
             raise SettingError(

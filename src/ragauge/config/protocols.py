@@ -198,8 +198,11 @@ class LoadSettings(TimedSettings):
     def _has_levels(self) -> Self:
         chosen = [key for key in ARRIVALS if getattr(self, key)]
         if not chosen:
-            problem = "neither rates nor clients are given, nor a trace's speeds, nor find"
-            raise SettingError("rates", f"{problem}; for example rates 0.5,1 or clients 1,4")
+            raise SettingError(
+                "rates",
+                "neither rates nor clients are given, nor a trace's speeds, nor find"
+                "; for example rates 0.5,1 or clients 1,4",
+            )
         if self.speeds and self.turns > 1:
             chosen = ["turns", *chosen]
         *others, last = chosen

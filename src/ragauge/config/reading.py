@@ -15,9 +15,15 @@ AFFECTS_RESULTS = False
 Settings = TypeVar("Settings", bound=BaseModel)
 # What pydantic puts into the path of a mistake besides the keys of the file.
 _NOT_KEYS = {
-    *("[key]", "list[str]", "constrained-int"),
-    *("literal['all']", "literal['auto']", "literal['hide']", "literal['steady']"),
-    *("one protocol", "several protocols"),
+    "[key]",
+    "list[str]",
+    "constrained-int",
+    "literal['all']",
+    "literal['auto']",
+    "literal['hide']",
+    "literal['steady']",
+    "one protocol",
+    "several protocols",
 }
 
 
@@ -101,7 +107,7 @@ class _Loader(yaml.CSafeLoader):
     """Refuses a key given twice in one mapping, of which YAML would silently take the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[str] = set()
+        seen = set()
         for key, _ in node.value:
             if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
                 raise yaml.constructor.ConstructorError(

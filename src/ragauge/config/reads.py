@@ -75,14 +75,14 @@ class AnswersRead:
     def _matches(self, variant: VariantJob) -> bool:
         if (self.methods and variant.method not in self.methods) or variant.method in self.excluded:
             return False
-        if self.options is None or (self.timed and not variant.timed):
-            return variant.timed or not self.timed
-        fixed = {
-            name: value for name, value in self.options.items() if not isinstance(value, Values)
-        }
+        if self.timed and not variant.timed:
+            return False
+        if self.options is None:
+            return True
         return set(variant.changed) <= set(self.options) and all(
-            variant.options[name] in (value if isinstance(value, tuple) else (value,))
-            for name, value in fixed.items()
+            isinstance(value, Values)
+            or variant.options[name] in (value if isinstance(value, tuple) else (value,))
+            for name, value in self.options.items()
         )
 
 
@@ -132,19 +132,11 @@ class Reads:
         for job in variants:
             if is_of_kind(job.kind, self.datasets) and (self.trained or not job.trained):
                 groups.setdefault((job.dataset, job.model), []).append(job)
-        read = [
-            job
-            for group in groups.values()
-            for answers in self.answers
-            for job in answers.select(group)
-        ]
-        places = {(job.dataset, job.model, job.variant) for job in read}
-        return [
-            job
-            for group in groups.values()
-            for job in group
-            if (job.dataset, job.model, job.variant) in places
-        ]
+        read = list[VariantJob]()
+        for group in groups.values():
+            names = {job.variant for answers in self.answers for job in answers.select(group)}
+            read.extend(job for job in group if job.variant in names)
+        return read
 
 
 def kind_of(dataset: type[Dataset] | None) -> Kind:

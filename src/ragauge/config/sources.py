@@ -57,16 +57,8 @@ def downloads(config: Config) -> dict[str, tuple[Dataset, Pin]]:
 
 def streams(config: Config) -> list[str]:
     """The corpora that are read as streams of the hub."""
-    databases = config.databases.values()
-    sources = [source for database in databases for source in database.sources]
-    sources += [
-        s
-        for database in databases
-        for chosen in database.evaluation_sets.values()
-        for s in chosen.sources
-    ]
-    sources += [source for training in config.training.values() for source in training.corpora]
-    return sorted(set(streamed(sources)))
+    trained_on = [source for training in config.training.values() for source in training.corpora]
+    return sorted(set(streamed([*config.corpora(), *trained_on])))
 
 
 def unpinned(config: Config) -> list[str]:
@@ -99,13 +91,9 @@ def check_start(plan: Plan, made: Collection[str], asks: bool = True) -> None:
     refused model or archive.
     """
     fetched = [source for path, source in plan.manifests.items() if path in made]
-    problems = list[str]()
+    problems = []
     checks = [partial(_check_endpoint, *endpoint, asks) for endpoint in _endpoints(plan, made)]
-    answered = (
-        job
-        for job in plan.config.answers()
-        if f"{plan.paths.answers}.jsonl".format(**job._asdict()) in made
-    )
+    answered = (job for job in plan.config.answers() if plan.paths.records(job) in made)
     models = {job.model: plan.config.models[job.model] for job in answered}
     checks += [partial(check_served, model, asks) for model in models.values() if model.served]
     for check in (*(partial(resolver.check_access, source) for source in fetched), *checks):

@@ -39,7 +39,12 @@ class LongBench(Dataset):
     max_length: PositiveInt | None = None
 
     def parse(self, record: Mapping[str, Any], place: str) -> Example:
-        self._check_task(record, place)
+        task = self.name.removeprefix("longbench_")
+        for name, right in (("dataset", [task, f"{task}_e"]), ("language", ["en"])):
+            if record.get(name) and record[name] not in right:
+                raise UserError(
+                    f"{place}: field {name!r} must be {right[0]!r} in {self.name}, not {record[name]!r}"
+                )
         question = field(record, "input", str, place)
         context = field(record, "context", str, place)
         return Example(
@@ -50,15 +55,6 @@ class LongBench(Dataset):
             answers=strings(record, "answers", place),
             gold=(0,),
         )
-
-    def _check_task(self, record: Mapping[str, Any], place: str) -> None:
-        """Raise UserError if the record says that it is of another task or language."""
-        task = self.name.removeprefix("longbench_")
-        for name, right in (("dataset", [task, f"{task}_e"]), ("language", ["en"])):
-            if record.get(name) and record[name] not in right:
-                raise UserError(
-                    f"{place}: field {name!r} must be {right[0]!r} in {self.name}, not {record[name]!r}"
-                )
 
 
 def archived(task: str) -> Mapping[str, Any]:

@@ -69,10 +69,10 @@ class NQOpen(ArrangedDataset):
         if self.gold_position is None:
             return order
         if len(example.gold) != 1:
-            problem = (
-                f"gold_position requires exactly one document with isgold, not {len(example.gold)}"
+            raise UserError(
+                f"{place}: gold_position requires exactly one document with isgold, "
+                f"not {len(example.gold)}"
             )
-            raise UserError(f"{place}: {problem}")
         if self.gold_position >= count:
             raise UserError(
                 f"{place}: gold_position {self.gold_position} is beyond the {count} documents"

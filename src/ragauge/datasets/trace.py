@@ -85,8 +85,10 @@ class Trace(Dataset):
             arrival_s = example.trace.arrival_s
             conversation = example.trace.conversation
             if arrival_s < last_s:
-                problem = f"arrives at {arrival_s:g} s, before the line above, at {last_s:g} s; sort the lines by time"
-                raise UserError(f"{path}:{example.key}: {problem}")
+                raise UserError(
+                    f"{path}:{example.key}: arrives at {arrival_s:g} s, before the line above, "
+                    f"at {last_s:g} s; sort the lines by time"
+                )
             last_s = arrival_s
             if conversation:
                 example, history[conversation] = as_turn(example, history.get(conversation, ""))
@@ -97,9 +99,12 @@ class Trace(Dataset):
         length = number(record, "input_length", place, int, 1)
         size = self.block_tokens
         hashes = field(record, "hash_ids", list, place)
-        if len(hashes) != -(-length // size) or any(type(number) is not int for number in hashes):
-            problem = f"must be {-(-length // size)} integers, as 'input_length' is {length} and a block {size} tokens"
-            raise UserError(f"{place}: field 'hash_ids' {problem}; it has {len(hashes)} values")
+        blocks = -(-length // size)
+        if len(hashes) != blocks or any(type(number) is not int for number in hashes):
+            raise UserError(
+                f"{place}: field 'hash_ids' must be {blocks} integers, as 'input_length' is {length} "
+                f"and a block {size} tokens; it has {len(hashes)} values"
+            )
         for i, number_of_block in enumerate(hashes):
             words = max(1, min(size, length - i * size) - HEADING)
             yield Document(

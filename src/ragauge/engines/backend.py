@@ -32,10 +32,10 @@ def load(
     other than "full" of an engine other than torch, and as the engine does.
     """
     others = {key: value for key, value in options.items() if value != "full"}
-    stored = [key for key in ("weights", "kv") if key in others]
-    if stored and engine != "torch":
-        problem = f"{others[stored[0]]!r} needs engine 'torch', not {engine!r}; known there: full"
-        raise UserError(f"{stored[0]}: {problem}")
+    for key in ("weights", "kv"):
+        if key in others and engine != "torch":
+            needed = f"needs engine 'torch', not {engine!r}; known there: full"
+            raise UserError(f"{key}: {others[key]!r} {needed}")
     return registry.module("engine", engine).load(
         source, dtype=dtype, device=device, threads=threads, max_context=max_context, **others
     )

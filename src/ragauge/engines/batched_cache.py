@@ -40,15 +40,15 @@ class BatchRow:
 class BatchedKVCache:
     """Rows of `stride` slots each."""
 
-    def __init__(self, like: KVCache, stride: int) -> None:
+    def __init__(self, cache: KVCache, stride: int) -> None:
         self.stride = stride
         self.rows: list[BatchRow | None] = []
-        self.cache = _like(like, 0)
+        self.cache = cache.like(0)
 
     def add(self, cache: KVCache) -> BatchRow:
         """A row with a copy of the cache's content."""
         if None not in self.rows:
-            grown = _like(cache, max(1, 2 * len(self.rows)) * self.stride)
+            grown = cache.like(max(1, 2 * len(self.rows)) * self.stride)
             grown.copy(self.cache, slice(0, self.cache.capacity), 0)
             self.cache = grown
             self.rows += [None] * (grown.capacity // self.stride - len(self.rows))
@@ -80,7 +80,3 @@ def add_row(
         return batched[stride, cache.shape].add(cache)
     except (MemoryError, torch.OutOfMemoryError):
         return None
-
-
-def _like(cache: KVCache, slots: int) -> KVCache:
-    return KVCache(cache.shape, slots, cache.k[0].dtype, cache.positions.device)

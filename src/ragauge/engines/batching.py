@@ -30,7 +30,6 @@ from ragauge.engines.cache import KVCache
 from ragauge.engines.layout import Part
 from ragauge.engines.lm import LM
 from ragauge.engines.passes import (
-    CallOptions,
     Ended,
     LogitsRequest,
     Reading,
@@ -38,7 +37,7 @@ from ragauge.engines.passes import (
     StatesRequest,
     decoding,
 )
-from ragauge.engines.protocol import Extension
+from ragauge.engines.protocol import CallOptions, Extension
 from ragauge.engines.recorded import RecordedEngine
 from ragauge.engines.spans import Row
 from ragauge.engines.store import DocumentStore
@@ -60,18 +59,17 @@ class _Stopped(BaseException):
     """Ends the thread of a task whose scheduler is closed before it is done."""
 
 
-@dataclass
+@dataclass(eq=False)
 class _PendingCall:
     """A call that a task handed over, as the requests that it makes of the decoder."""
 
     lm: LM
     requests: Requests[Any]
-    response: bool  # one token after another, rather than many at a time
     alone: bool = False  # shares no pass
-    more: int = 0  # tokens that a response has at most
+    more: int = 0  # tokens that a response has at most, one after another; 0: many at a time
     row: BatchRow | None = None  # of a response that is decoded in a batched cache
-    # waits for its answer; None: the call is over
-    request: StatesRequest | LogitsRequest | None = None
+    # a StatesRequest or LogitsRequest that waits for its answer; None: the call is over
+    request: Any = None
     result: Any = None  # an exception where the call failed
 
     def resume(self, answer: Tensor | Exception | None = None) -> None:
@@ -164,15 +162,13 @@ class EngineProxy(RecordedEngine):
 
     def compute(self, cache: KVCache, rows: Sequence[Row], options: CallOptions) -> Extension:
         requests = Reading(self._lm.decoder, cache, rows, options).requests()
-        return self._task.call(_PendingCall(self._lm, requests, response=False, alone=self._alone))
+        return self._task.call(_PendingCall(self._lm, requests, self._alone))
 
     def decode(
         self, cache: KVCache, ids: list[int], position: float, most: int, ended: Ended | None
     ) -> list[int]:
         requests = decoding(self._lm.decoder, cache, ids, position, most, ended)
-        return self._task.call(
-            _PendingCall(self._lm, requests, response=True, more=most - len(ids))
-        )
+        return self._task.call(_PendingCall(self._lm, requests, more=most - len(ids)))
 
     def _extend_stored(
         self, store: DocumentStore, cache: KVCache, rows: Sequence[Row], options: CallOptions
@@ -255,7 +251,7 @@ class BatchScheduler(AbstractContextManager["BatchScheduler"]):
             while call.alone and call.request is not None:
                 _run([call])
             if isinstance(call.request, StatesRequest):
-                if call.response and self.size > 1 and not self.lm.decoder.runs_fused(self.size):
+                if call.more and self.size > 1 and not self.lm.decoder.runs_fused(self.size):
                     call.row = add_row(self._batched, call.request.part.cache, call.more)
                 self._pending[task] = call
                 return False
@@ -270,10 +266,9 @@ class BatchScheduler(AbstractContextManager["BatchScheduler"]):
         shared: dict[Any, list[_PendingCall]] = {}
         tokens: dict[Any, int] = {}
         for call in self._pending.values():
-            assert isinstance(call.request, StatesRequest)
             joins = call.request.part.cache.cross_attention is None
-            key = (call.lm, call.request.layers) if joins else (call.lm, id(call))
-            new = 0 if call.response else call.request.part.tokens
+            key = (call.lm, call.request.layers) if joins else call
+            new = 0 if call.more else call.request.part.tokens
             # else in a later step
             if not new or not tokens.get(key) or tokens[key] + new <= PASS_TOKENS:
                 shared.setdefault(key, []).append(call)
@@ -329,30 +324,28 @@ def _answer_together(
 
 def _states(shared: Sequence[_PendingCall]) -> Sequence[Tensor]:
     """The states of each call: rows of a batched cache are one part, other calls have their own."""
-    groups: dict[int, list[_PendingCall]] = {}
+    groups: dict[BatchedKVCache | _PendingCall, list[_PendingCall]] = {}
     for call in sorted(shared, key=lambda call: call.row.index if call.row else 0):
-        groups.setdefault(id(call.row.batched if call.row else call), []).append(call)
-    requests: dict[int, StatesRequest] = {}
+        groups.setdefault(call.row.batched if call.row else call, []).append(call)
+    requests: dict[_PendingCall, StatesRequest] = {}
     parts: list[Part] = []
     for group in groups.values():
-        requests_here = {id(call): cast(StatesRequest, call.request) for call in group}
-        requests |= requests_here
+        requests |= {call: call.request for call in group}
+        own = [requests[call].part for call in group]
         rows = [call.row for call in group if call.row]
-        own = [request.part for request in requests_here.values()]
         if rows:
             own = [rows[0].batched.part(rows, torch.cat([part.positions for part in own]))]
         parts += own
     x = [request.x for request in requests.values()]
-    layers = next(iter(requests.values())).layers
     together = x[0] if len(x) == 1 else torch.cat(x)
-    states = shared[0].lm.decoder.read(together, parts, layers)
+    states = shared[0].lm.decoder.read(together, parts, requests[shared[0]].layers)
     for call in shared:
         if call.row:
             call.row.cache.length += 1
     by_call = dict(zip(requests, states.split([*map(len, x)]), strict=True))
-    return [by_call[id(call)] for call in shared]
+    return [by_call[call] for call in shared]
 
 
 def _logits(shared: Sequence[_PendingCall]) -> Sequence[Tensor]:
-    hidden = [cast(LogitsRequest, call.request).hidden for call in shared]
+    hidden = [call.request.hidden for call in shared]
     return shared[0].lm.decoder.logits(torch.cat(hidden)).split([len(h) for h in hidden])

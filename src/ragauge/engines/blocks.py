@@ -25,19 +25,14 @@ from ragauge.engines.weights import Linear
 from ragauge.errors import UserError
 
 Type: Any = GGMLQuantizationType
-# Where a block has the fields of `blocks.h`, with the bytes of their words; in the order of its types.
-FIELDS: dict[Any, dict[str, tuple[int, int, int]]] = {
-    Type.Q4_0: {"by": (0, 2, 2), "low": (2, 18, 4)},
-    Type.Q4_1: {"by": (0, 2, 2), "plus": (2, 4, 2), "low": (4, 20, 4)},
-    Type.Q5_0: {"by": (0, 2, 2), "high": (2, 6, 4), "low": (6, 22, 4)},
-    Type.Q8_0: {"by": (0, 2, 2), "low": (2, 34, 4)},
-    Type.Q4_K: {"by": (0, 2, 2), "plus": (2, 4, 2), "scale": (4, 16, 4), "low": (16, 144, 4)},
-    Type.Q6_K: {
-        "low": (0, 128, 4),
-        "high": (128, 192, 4),
-        "scale": (192, 208, 1),
-        "by": (208, 210, 2),
-    },
+# A block as a structure of numpy's, with the fields of `blocks.h`; in the order of its types.
+FIELDS: dict[Any, list[tuple[str, str]]] = {
+    Type.Q4_0: [("by", "u2"), ("low", "4u4")],
+    Type.Q4_1: [("by", "u2"), ("plus", "u2"), ("low", "4u4")],
+    Type.Q5_0: [("by", "u2"), ("high", "u4"), ("low", "4u4")],
+    Type.Q8_0: [("by", "u2"), ("low", "8u4")],
+    Type.Q4_K: [("by", "u2"), ("plus", "u2"), ("scale", "3u4"), ("low", "32u4")],
+    Type.Q6_K: [("low", "32u4"), ("high", "16u4"), ("scale", "16u1"), ("by", "u2")],
 }
 
 
@@ -141,12 +136,11 @@ def _matrix(parts: Sequence[BlockRows], width: int, bias: Tensor | None) -> Matr
 
 def _fields(part: BlockRows) -> dict[str, np.ndarray]:
     """Each field of the blocks by itself, the rows of a panel together: (panel, block, word, PANEL)."""
-    size = GGML_QUANT_SIZES[part.type][1]
     below = -len(part.data) % PANEL
     data = np.pad(part.data, ((0, below), (0, 0))) if below else part.data
-    blocks = data.reshape(-1, PANEL, data.shape[1] // size, size)
+    blocks = np.ascontiguousarray(data).view(FIELDS[part.type])
     fields = {}
-    for name, (first, end, word) in FIELDS[part.type].items():
-        words = np.ascontiguousarray(blocks[..., first:end]).view(f"u{word}")
+    for name, _ in FIELDS[part.type]:
+        words = blocks[name].reshape(len(data) // PANEL, PANEL, blocks.shape[1], -1)
         fields[name] = np.ascontiguousarray(words.transpose(0, 2, 3, 1))
     return fields

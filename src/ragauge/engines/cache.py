@@ -200,7 +200,7 @@ class KVCache:
         needed = self.length + tokens
         if needed <= self.capacity:
             return
-        grown = self._like(max(needed, self.capacity + self.capacity // 2), self.length)
+        grown = self.like(max(needed, self.capacity + self.capacity // 2), self.length)
         grown._fill(self, slice(0, self.length))
         self.k = grown.k
         self.v = grown.v
@@ -282,7 +282,7 @@ class KVCache:
             raise ValueError(
                 "select_by_head requires at least one token and a cache without score biases"
             )
-        selected = self._like(longest + extra, 0)
+        selected = self.like(longest + extra)
         selected.length = longest
         selected.ragged = len(set(counts)) > 1 or self.ragged
         positions = self.head_positions or self._initial("head_positions")
@@ -311,9 +311,7 @@ class KVCache:
     def truncate(self, length: int) -> None:
         """Drop all slots from `length` on, with their biases and names."""
         self.length = min(self.length, length)
-        self._contents = [
-            c._replace(stop=min(c.stop, length)) for c in self._contents if c.start < length
-        ]
+        self._contents = self._named(Span(0, length))
         for name in self._values.keys() - {"head_positions"}:
             for values in self._values[name]:
                 values[..., self.length :] = 0
@@ -324,14 +322,10 @@ class KVCache:
 
     def forget_names(self, span: Span) -> None:
         """Forget the names of a span's slots, whose content is about to change."""
-        remaining = []
-        for c in self._contents:
-            if c.start < min(c.stop, span.start):
-                remaining.append(c._replace(stop=min(c.stop, span.start)))
-            if max(c.start, span.stop) < c.stop:
-                first = max(c.start, span.stop)
-                remaining.append(Content(first, c.stop, c.name, c.offset + first - c.start))
-        self._contents = remaining
+        self._contents = [
+            *self._named(Span(0, span.start)),
+            *self._named(Span(span.stop, self.capacity)),
+        ]
 
     def contents(self, spans: Sequence[Span]) -> list[tuple[str, int, int]] | None:
         """The names in the spans: (name, its first token, its last), in order; None if a slot has
@@ -341,18 +335,21 @@ class KVCache:
             return None
         names = []
         for span in merge(spans):
-            parts = self._named_parts(span)
-            if sum(stop - start for start, stop, _ in parts) != len(span):
+            named = self._named(span)
+            if sum(c.stop - c.start for c in named) != len(span):
                 return None
-            names += [
-                (c.name, start - c.start + c.offset, stop - c.start + c.offset)
-                for start, stop, c in parts
-            ]
+            names += [(c.name, c.offset, c.offset + c.stop - c.start) for c in named]
         return names
 
-    def _named_parts(self, span: Span) -> list[tuple[int, int, Content]]:
-        parts = [c for c in self._contents if c.start < span.stop and span.start < c.stop]
-        return [(max(c.start, span.start), min(c.stop, span.stop), c) for c in parts]
+    def _named(self, span: Span) -> list[Content]:
+        """The named slots of a span."""
+        named = []
+        for c in self._contents:
+            start = max(c.start, span.start)
+            stop = min(c.stop, span.stop)
+            if start < stop:
+                named.append(Content(start, stop, c.name, c.offset + start - c.start))
+        return named
 
     def slots(self, spans: Sequence[Span]) -> Tensor:
         """The slot numbers of the spans, in order: (token,)."""
@@ -363,12 +360,13 @@ class KVCache:
         """A new cache with the spans' tokens side by side and room for `extra` more."""
         spans = merge(spans)
         filled = sum(map(len, spans))
-        joined = self._like(filled + extra, filled)
+        joined = self.like(filled + extra, filled)
         for span in spans:
             joined._fill(self, slice(span.start, span.stop))
         return joined
 
-    def _like(self, capacity: int, filled: int) -> KVCache:
+    def like(self, capacity: int, filled: int = 0) -> KVCache:
+        """An empty cache of the same kind, whose `filled` slots the caller writes."""
         return KVCache(self.shape, capacity, self.dtype, self.positions.device, self.kv, filled)
 
     def _fill(self, source: KVCache, slots: slice) -> None:
@@ -383,7 +381,7 @@ class KVCache:
         self.ragged = self.ragged or source.ragged
         moved = self.length - slots.start
         self._contents += [
-            Content(start + moved, last + moved, c.name, c.offset + start - c.start)
-            for start, last, c in source._named_parts(Span(slots.start, slots.stop))
+            c._replace(start=c.start + moved, stop=c.stop + moved)
+            for c in source._named(Span(slots.start, slots.stop))
         ]
         self.length = stop

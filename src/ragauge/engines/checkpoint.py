@@ -109,14 +109,14 @@ def refuse_quantized(folder: Path) -> None:
     """Raise UserError if the folder's checkpoint is quantized: only floating-point weights are read."""
     config = read_config(folder)
     stated = config.get("quantization_config") or config.get("compression_config")
-    methods = [method for name, method in QUANTIZED.items() if (folder / name).is_file()]
+    method = next((by for name, by in QUANTIZED.items() if (folder / name).is_file()), None)
     if stated:
-        methods = [str(stated.get("quant_method") or "a method without a name")]
-    for method in methods:
-        remedy = (
-            "take the model without quantization, as a GGUF file, or from a server (openai:NAME)"
+        method = stated.get("quant_method") or "a method without a name"
+    if method:
+        remedy = "without quantization, as a GGUF file, or from a server (openai:NAME)"
+        raise UserError(
+            f"{folder}: weights quantized by {method} are not read; take the model {remedy}"
         )
-        raise UserError(f"{folder}: weights quantized by {method} are not read; {remedy}")
 
 
 def read_weights(
@@ -163,13 +163,14 @@ def _read_blocks(folder: Path, dtype: torch.dtype) -> Weights:
         is_matrix = isinstance(part, Linear) and place != "embedding"
         return block_linear(rows(place), part.bias) if is_matrix else part
 
-    def store(embedding: Linear) -> Linear:
-        return block_linear(rows("embedding"))
-
     sizes = gguf_weights.readers(path, sizes_only=True)
     embedding = f"{names.root}{names.embedding}.weight"
     matrices = {name: sizes[name] for name in blocks if name != embedding}
-    return _read_checkpoint(folder, dtype, torch.device("cpu"), store, finish, matrices)
+    # what is stored without `finish` is the output matrix that is the embedding
+    cpu = torch.device("cpu")
+    return _read_checkpoint(
+        folder, dtype, cpu, lambda _: block_linear(rows("embedding")), finish, matrices
+    )
 
 
 def _quantized(folder: Path, dtype: torch.dtype) -> Path:
@@ -341,8 +342,8 @@ def _assemble(
             down=linear(f"{at}.down", d, ffn, mlp_bias),
             q_norm=head_norm(f"{at}.q_norm", heads),
             k_norm=head_norm(f"{at}.k_norm", kv_heads),
-            attention_post_norm=norm(f"{at}.attention_post_norm", d) if after else None,
-            mlp_post_norm=norm(f"{at}.mlp_post_norm", d) if after else None,
+            attention_post_norm=norm(f"{at}.attention_post_norm", d) if after else IDENTITY,
+            mlp_post_norm=norm(f"{at}.mlp_post_norm", d) if after else IDENTITY,
         )
 
     embedding = tensor("embedding", "weight", shape.vocab, d)
@@ -353,7 +354,7 @@ def _assemble(
         layers=tuple(map(layer, range(shape.layers))),
         norm=norm("norm", d),
         head=store(Linear(embedding)) if shape.tied else linear("head", shape.vocab, d, False),
-        embedding_norm=norm("embedding_norm", d) if shape.embedding_norm else None,
+        embedding_norm=norm("embedding_norm", d) if shape.embedding_norm else IDENTITY,
     )
 
 

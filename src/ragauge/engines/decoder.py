@@ -15,7 +15,7 @@ from ragauge.engines.fused import FusedLayers, fuse, is_fusable
 from ragauge.engines.kernels import choice, operations
 from ragauge.engines.layout import Layout, Part
 from ragauge.engines.rope import Rotation, alibi_bias, rotation
-from ragauge.engines.weights import Layer, Norm, Weights
+from ragauge.engines.weights import Layer, Weights
 
 # of inner units that are in memory together on a CPU: larger tensors get new pages each time
 MLP_BYTES = 8 << 20
@@ -89,7 +89,7 @@ class Decoder:
         """Token ids (token,) -> the states (token, d_model) that the first layer reads."""
         x = F.embedding(ids, self.weights.embedding)
         x = x if self.shape.embedding_scale == 1.0 else x * self._embedding_scale
-        return x if self.weights.embedding_norm is None else self.weights.embedding_norm(x)
+        return self.weights.embedding_norm(x)
 
     @cached_property
     def _embedding_scale(self) -> float:
@@ -108,9 +108,8 @@ class Decoder:
         """
         first, last = layers or (0, self.shape.layers)
         for index, layer in enumerate(self.weights.layers[first:last], first):
-            x = x + _normed(
-                layer.out(attend(index, layer.attention_norm(x))), layer.attention_post_norm
-            )
+            # as a call, it leaves no name to the states, whose memory the next layer takes
+            x = x + layer.attention_post_norm(layer.out(attend(index, layer.attention_norm(x))))
             added = None if cross_attend is None else cross_attend(index, x)
             x = x if added is None else x + added
             outputs = [self._mlp(layer, piece) for piece in self._mlp_pieces(x, index)]
@@ -133,7 +132,7 @@ class Decoder:
             if self.shape.gated
             else operations.ACTIVATIONS[activation](inner)
         )
-        return _normed(layer.down(active), layer.mlp_post_norm)
+        return layer.mlp_post_norm(layer.down(active))
 
     def rotations(self, positions: Tensor) -> Rotations:
         """Each layer's rotation of tokens at positions (token,), in the decoder's type."""
@@ -344,11 +343,6 @@ class Decoder:
         if hidden is None:
             return bias
         return torch.where(hidden.expand(-1, -1, layout.queries, -1), float("-inf"), bias)
-
-
-def _normed(x: Tensor, norm: Norm | None) -> Tensor:
-    """As a call, it leaves no name to `x`, whose memory the next layer takes."""
-    return x if norm is None else norm(x)
 
 
 def biased_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from ragauge.engines.cache import KVCache
 from ragauge.engines.kernels import compiled
 from ragauge.engines.layout import Part
 from ragauge.engines.rope import Rotation
-from ragauge.engines.weights import Layer, Norm
+from ragauge.engines.weights import Layer
 
 
 class FusedLayers:
@@ -34,7 +34,8 @@ class FusedLayers:
         self._referenced = list[Any](matrices)  # what the arguments point to
         arguments = []
         for layer, four, *heads in zip(layers, matrices, shape.heads, shape.kv_heads, strict=True):
-            norms = [None if norm is None else norm.weight.float() for norm in _norms(layer)]
+            own = (layer.attention_norm, layer.mlp_norm, layer.q_norm, layer.k_norm)
+            norms = [None if norm is None else norm.weight.float() for norm in own]
             self._referenced.append(norms)
             pointers = [None if weight is None else weight.data_ptr() for weight in norms]
             arguments.append(compiled.LayerArguments(*four, *pointers, *heads))
@@ -111,10 +112,6 @@ def fuse(layers: Sequence[Layer], shape: Shape) -> FusedLayers | None:
             return None
         matrices.append(four)
     return FusedLayers(layers, matrices, shape)
-
-
-def _norms(layer: Layer) -> tuple[Norm | None, ...]:
-    return layer.attention_norm, layer.mlp_norm, layer.q_norm, layer.k_norm
 
 
 def is_fusable(parts: Sequence[Part]) -> bool:

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 from ragauge.engines.cache import KVCache
 from ragauge.engines.decoder import Decoder
-from ragauge.engines.passes import CallOptions, Ended, Reading, decoding, run
-from ragauge.engines.protocol import DECODING, Capabilities, Extension
+from ragauge.engines.passes import Ended, Reading, decoding, run
+from ragauge.engines.protocol import DECODING, CallOptions, Extension
 from ragauge.engines.recorded import RecordedEngine
 from ragauge.engines.spans import Row
 from ragauge.engines.steps import StepsByCapacity
@@ -18,7 +18,7 @@ class LM(RecordedEngine):
     mode.
     """
 
-    supported: ClassVar[Capabilities] = DECODING
+    supported = DECODING
 
     def __init__(
         self, decoder: Decoder, tokenizer: Any = None, weights: str = "full", kv: str = "full"

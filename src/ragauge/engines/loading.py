@@ -84,5 +84,5 @@ def _prepare(
             f"device {device!r}: torch finds {count} CUDA devices here; known: {', '.join(DEVICES)}"
         )
     if torch_device.type == "cpu":
-        choice.use(tuning.choose_kernels(torch_dtype, weights=weights))
+        choice.use(tuning.choose_kernels(torch_dtype, weights))
     return torch_dtype, torch_device

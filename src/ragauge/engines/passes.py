@@ -13,8 +13,8 @@ from ragauge.cost.flop import Layers
 from ragauge.engines.cache import KVCache, Watch
 from ragauge.engines.decoder import Decoder, scores
 from ragauge.engines.layout import Layout, Part, lay_out, lay_out_in_place, lay_out_tree
-from ragauge.engines.protocol import Extension, Observed
-from ragauge.engines.spans import Row, Span
+from ragauge.engines.protocol import CallOptions, Extension
+from ragauge.engines.spans import Row, Span, in_place
 from ragauge.errors import UserError
 
 BATCH_TOKENS = 4096  # new tokens of one forward pass over several rows
@@ -27,33 +27,6 @@ LOGIT_CHUNK = 512  # positions whose vocabulary logits are in memory together
 
 class NotFiniteError(UserError):
     """A model computed numbers that are none, so that every choice by them is meaningless."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "the model's logits are not finite (NaN or infinite): its weights are damaged, or too "
-            "large for the data type; try float32"
-        )
-
-
-@dataclass(frozen=True)
-class CallOptions:
-    """The options of one call, complete with their defaults; see `ExtendOptions`."""
-
-    stage: str = ""
-    offline: bool = False
-    parallel: bool = False
-    last_logits: bool = False
-    logp: bool = False
-    logits_at: Sequence[Sequence[int]] = ()
-    attention: Observed | None = None
-    tree: bool = False
-    layers: Layers = None
-
-    @property
-    def is_storable(self) -> bool:
-        """Whether a store has all results: a cache's new content and log-probabilities."""
-        others = self.last_logits or self.logits_at or self.attention or self.layers
-        return self.offline and not others
 
 
 @dataclass(frozen=True)
@@ -75,7 +48,10 @@ class LogitsRequest:
 def check_finite(*computed: Tensor | None) -> None:
     """Raise NotFiniteError if numbers that a model computed are NaN or infinite."""
     if not all(n is None or n.sum(dtype=torch.float32).isfinite() for n in computed):
-        raise NotFiniteError
+        raise NotFiniteError(
+            "the model's logits are not finite (NaN or infinite): its weights are damaged, or too "
+            "large for the data type; try float32"
+        )
 
 
 def likeliest(logits: Tensor) -> int:
@@ -129,24 +105,23 @@ def decoding(
     return ids
 
 
+@dataclass
 class Reading:
     """One call of `SpanEngine.extend`, as its `requests`."""
 
-    def __init__(
-        self, decoder: Decoder, cache: KVCache, rows: Sequence[Row], options: CallOptions
-    ) -> None:
-        self.decoder = decoder
-        self.cache = cache
-        self.rows = rows
-        self.options = options
-        self.device = cache.positions.device
+    decoder: Decoder
+    cache: KVCache
+    rows: Sequence[Row]
+    options: CallOptions
+
+    def __post_init__(self) -> None:
+        self.device = self.cache.positions.device
         # A row: weight of each key, the mean over layers and heads, summed over the observed
         # queries.
         self._attention = [
             torch.zeros(row.past_length + len(row.ids), device=self.device)
-            if options.attention
-            else torch.empty(0)
-            for row in rows
+            for row in self.rows
+            if self.options.attention
         ]
 
     def requests(self) -> Requests[Extension]:
@@ -155,8 +130,7 @@ class Reading:
         window = shape.shortest_window
         last = max(row.positions[-1] for row in self.rows)
         is_hidden = window is not None and last >= window
-        in_place = any(row.slots is not None for row in self.rows)
-        is_masked = shape.position == "alibi" or in_place or is_hidden
+        is_masked = shape.position == "alibi" or in_place(self.rows) or is_hidden
         chunk = MASK_CHUNK if is_masked else ROPE_CHUNK
         spans = [Span(0, 0)] * len(self.rows)
         states = [torch.empty(0)] * len(self.rows)
@@ -229,7 +203,7 @@ class Reading:
         if any(options.logits_at):
             chosen = zip(final, options.logits_at, strict=True)
             logits = [decoder.logits(h[list(at)]) for h, at in chosen]
-        observed = self._attention if options.attention else []
+        observed = self._attention
         if options.attention == "all":
             observed = [
                 total / len(row.ids) for total, row in zip(observed, self.rows, strict=True)
@@ -265,12 +239,11 @@ def _batches(rows: Sequence[Row], chunk: int) -> Iterator[list[int]]:
     """Row indices by passes: similar lengths together, up to BATCH_TOKENS a pass; long rows and
     rows in place alone.
     """
-    in_place = any(row.slots is not None for row in rows)
-    budget = 0 if in_place else min(BATCH_TOKENS, chunk)
-    order = list(range(len(rows)))
+    alone = in_place(rows)
+    budget = 0 if alone else min(BATCH_TOKENS, chunk)
     batch: list[int] = []
     tokens = 0
-    for index in order if in_place else sorted(order, key=lambda i: len(rows[i].ids)):
+    for index in sorted(range(len(rows)), key=lambda i: 0 if alone else len(rows[i].ids)):
         tokens += len(rows[index].ids)
         if batch and tokens > budget:
             yield batch

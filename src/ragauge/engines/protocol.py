@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Required, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ragauge.engines.spans import Row, Span
 from ragauge.errors import UserError
@@ -19,6 +19,7 @@ from ragauge.errors import UserError
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from ragauge.cost.flop import Layers
     from ragauge.cost.shape import Shape
     from ragauge.cost.trace import Call, Trace
     from ragauge.engines.cache import KVCache
@@ -39,9 +40,9 @@ class Capability(Enum):
 Capabilities = frozenset[Capability]
 
 # what every method needs to answer
-ANSWERING: Capabilities = frozenset({Capability.TEXT, Capability.WEIGHTS})
-SERVED: Capabilities = ANSWERING | {Capability.SERVER}
-DECODING: Capabilities = ANSWERING | {Capability.SPANS, Capability.FULL_ATTENTION}
+ANSWERING = frozenset({Capability.TEXT, Capability.WEIGHTS})
+SERVED = ANSWERING | {Capability.SERVER}
+DECODING = ANSWERING | {Capability.SPANS, Capability.FULL_ATTENTION}
 
 
 def mismatch(required: Capabilities, capabilities: Capabilities) -> str | None:
@@ -83,25 +84,32 @@ class Response:
     token_s: tuple[float, ...] = ()
 
 
-class ExtendOptions(TypedDict, total=False):
-    """The keyword arguments of `SpanEngine.extend`; omitted ones are false, empty or None."""
+@dataclass(frozen=True)
+class CallOptions:
+    """The keyword arguments of `SpanEngine.extend`."""
 
-    stage: Required[str]  # the name of the call in the trace
-    offline: bool  # it could be done before the query is known
-    parallel: bool  # the rows are independent paths
-    last_logits: bool  # return the logits of each row's last token
-    logp: bool  # return the log-probability of each row's tokens after its first
+    stage: str  # the name of the call in the trace
+    offline: bool = False  # it could be done before the query is known
+    parallel: bool = False  # the rows are independent paths
+    last_logits: bool = False  # return the logits of each row's last token
+    logp: bool = False  # return the log-probability of each row's tokens after its first
     # return the logits of these tokens of each row, counted from 0
-    logits_at: Sequence[Sequence[int]]
+    logits_at: Sequence[Sequence[int]] = ()
     # return how much all tokens of a row, or its last one, attend to each key
-    attention: Observed | None
+    attention: Observed | None = None
     # Attend over the cache in place, rows side by side under a mask, instead of gathering each
     # row's keys: for rows that share a long past. Same result; attention weights are not available.
-    tree: bool
+    tree: bool = False
     # Read through the layers from the first to before the last of these alone; None: all of them.
     # The slots' keys and values of other layers stay as they are. `Row.states` goes on from such a
     # call.
-    layers: tuple[int, int] | None
+    layers: Layers = None
+
+    @property
+    def is_storable(self) -> bool:
+        """Whether a store has all results: a cache's new content and log-probabilities."""
+        others = self.last_logits or self.logits_at or self.attention or self.layers
+        return self.offline and not others
 
 
 @dataclass(frozen=True)
@@ -173,11 +181,9 @@ class SpanEngine(Engine, Protocol):
     def join(self, cache: KVCache, spans: Sequence[Span], extra: int) -> KVCache:
         """A cache of the spans' tokens side by side, with room for `extra` more."""
 
-    def extend(
-        self, cache: KVCache, rows: Sequence[Row], **options: Unpack[ExtendOptions]
-    ) -> Extension:
+    def extend(self, cache: KVCache, rows: Sequence[Row], **options: Any) -> Extension:
         """Read the rows' tokens, each row attending to its past spans and to itself, into the
-        cache.
+        cache; the keyword arguments are those of `CallOptions`.
 
         Raises ValueError for arguments that exclude each other: `tree` or rows in place with
         `attention`, logits of layers that end before the last, slots that are neither in the row's

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -22,8 +22,9 @@ from ragauge.cost.hardware import Precision
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, Trace
 from ragauge.engines.cache import KVCache
-from ragauge.engines.passes import CallOptions, Ended, check_finite, likeliest
+from ragauge.engines.passes import Ended, check_finite, likeliest
 from ragauge.engines.protocol import (
+    CallOptions,
     Capabilities,
     Capability,
     Extension,
@@ -32,12 +33,11 @@ from ragauge.engines.protocol import (
     Traced,
     read_and_generate,
 )
-from ragauge.engines.spans import Row, Span
+from ragauge.engines.spans import Row, Span, in_place
 from ragauge.engines.steps import CAPTURING
 from ragauge.errors import UserError
 
 if TYPE_CHECKING:
-    from ragauge.engines.protocol import ExtendOptions
     from ragauge.engines.store import DocumentStore
 
 
@@ -45,8 +45,8 @@ class RecordedEngine(Traced, ABC):
     """The span level over two operations, `compute` and `decode`, that an engine defines."""
 
     # besides a tokenizer, on a model without sliding windows
-    supported: ClassVar[Capabilities] = frozenset({Capability.SPANS, Capability.FULL_ATTENTION})
-    timed: ClassVar[bool] = True  # calls take time; those of shapes alone do not
+    supported = frozenset({Capability.SPANS, Capability.FULL_ATTENTION})
+    timed = True  # calls take time; those of shapes alone do not
 
     def __init__(
         self, shape: Shape, tokenizer: Any, dtype: torch.dtype, device: torch.device
@@ -85,8 +85,11 @@ class RecordedEngine(Traced, ABC):
 
     @property
     def capabilities(self) -> Capabilities:
-        lacking = set() if self.tokenizer is not None else {Capability.TEXT}
-        lacking |= {Capability.FULL_ATTENTION} if self.shape.shortest_window is not None else set()
+        lacking = set[Capability]()
+        if self.tokenizer is None:
+            lacking.add(Capability.TEXT)
+        if self.shape.shortest_window is not None:
+            lacking.add(Capability.FULL_ATTENTION)
         return self.supported - lacking
 
     def respond(self, prompt: Sequence[int] | str, limits: Limits) -> Response:
@@ -112,16 +115,14 @@ class RecordedEngine(Traced, ABC):
         self.template = None
 
     @torch.inference_mode()
-    def extend(
-        self, cache: KVCache, rows: Sequence[Row], **options: Unpack[ExtendOptions]
-    ) -> Extension:
+    def extend(self, cache: KVCache, rows: Sequence[Row], **options: Any) -> Extension:
         call_options = CallOptions(**options)
         self._check(cache, rows, call_options)
         recomputed = [slot for row in rows for slot in row.recomputed]
         cache.reserve(sum(len(r.ids) for r in rows) - len(recomputed))
         if recomputed:  # one span: forgetting thousands of slots one by one would be quadratic
             cache.forget_names(Span(min(recomputed), max(recomputed) + 1))
-        is_storable = call_options.is_storable and cache.watch is None and not _in_place(rows)
+        is_storable = call_options.is_storable and cache.watch is None and not in_place(rows)
         if self.documents and is_storable:
             extension = self._extend_stored(self.documents, cache, rows, call_options)
         else:
@@ -283,7 +284,7 @@ class RecordedEngine(Traced, ABC):
         if options.layers and options.layers[1] < self.shape.layers and scored:
             raise ValueError("logits need the last layer")
         unsupported = options.attention or options.tree or cache.head_positions is not None
-        if unsupported and _in_place(rows):
+        if unsupported and in_place(rows):
             raise ValueError(
                 "rows in place cannot be a tree, be observed, or go to a cache with slots by head"
             )
@@ -297,11 +298,6 @@ class RecordedEngine(Traced, ABC):
                     f"the prompt reaches position {row.positions[-1]:.0f}; the model's context is "
                     f"{self.shape.max_context} tokens"
                 )
-
-
-def _in_place(rows: Sequence[Row]) -> bool:
-    """Whether tokens are written to slots of their own."""
-    return any(row.slots is not None for row in rows)
 
 
 def _call(rows: Sequence[Row], options: CallOptions) -> Call:

@@ -1,15 +1,14 @@
 """An engine without weights, which records the same calls and computes nothing but shapes."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
 
 import torch
 
 from ragauge.cost.hardware import Precision
 from ragauge.cost.shape import Shape
 from ragauge.engines.cache import KVCache
-from ragauge.engines.passes import CallOptions, Ended
-from ragauge.engines.protocol import Extension
+from ragauge.engines.passes import Ended
+from ragauge.engines.protocol import CallOptions, Extension
 from ragauge.engines.recorded import RecordedEngine
 from ragauge.engines.spans import Row
 
@@ -24,12 +23,10 @@ class ShapeLM(RecordedEngine):
     almost every real prompt.
     """
 
-    timed: ClassVar[bool] = False
+    timed = False
 
-    def __init__(
-        self, shape: Shape, tokenizer: Any = None, precision: Precision = FULL_PRECISION
-    ) -> None:
-        super().__init__(shape, tokenizer, getattr(torch, precision.dtype), torch.device("meta"))
+    def __init__(self, shape: Shape, precision: Precision = FULL_PRECISION) -> None:
+        super().__init__(shape, None, getattr(torch, precision.dtype), torch.device("meta"))
         self.precision = precision
 
     def compute(self, cache: KVCache, rows: Sequence[Row], options: CallOptions) -> Extension:

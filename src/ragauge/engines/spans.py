@@ -61,6 +61,11 @@ class Row:
         return Span(min(self.slots), max(self.slots) + 1)
 
 
+def in_place(rows: Iterable[Row]) -> bool:
+    """Whether tokens are written to slots of their own."""
+    return any(row.slots is not None for row in rows)
+
+
 def merge(spans: Iterable[Span]) -> tuple[Span, ...]:
     """The same slots in the same order, with adjacent spans merged and empty ones dropped."""
     merged: list[Span] = []

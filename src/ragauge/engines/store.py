@@ -93,7 +93,8 @@ class DocumentStore:
             return None
         positions = list(map(float, row.positions))
         described = [VERSION, self.decoder, tree, list(row.ids), positions, past]
-        described += [cache.stored_bits] if cache.stored_bits else []
+        if cache.stored_bits:
+            described.append(cache.stored_bits)
         return hashlib.sha256(json.dumps(described).encode()).hexdigest()
 
     def load(

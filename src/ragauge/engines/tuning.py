@@ -67,19 +67,12 @@ ANSWER = 50  # tokens that are read and written with the type that `dtype: auto`
 Run = Callable[[], object]
 
 
-def choose_kernels(dtype: torch.dtype, setting: str | None = None, weights: str = "full") -> Choice:
-    """The kernels for a data type on this machine with torch's present number of threads.
-
-    Args:
-        dtype: Of activations.
-        setting: default (torch's own) or measured; None: the environment variable RAGAUGE_KERNELS,
-            else measured.
-        weights: One of `cost.hardware.WEIGHTS`.
-
-    Raises:
-        UserError: Another setting.
+def choose_kernels(dtype: torch.dtype, weights: str = "full") -> Choice:
+    """The kernels for a data type of activations, and `weights` as in `cost.hardware.WEIGHTS`, on
+    this machine with torch's present number of threads. The environment variable RAGAUGE_KERNELS
+    is default (torch's own) or measured (also if it is not set); raises UserError for another value.
     """
-    setting = setting or os.environ.get(KERNELS_VARIABLE) or "measured"
+    setting = os.environ.get(KERNELS_VARIABLE) or "measured"
     if setting == "default":
         return choice.DEFAULT
     if setting != "measured":
@@ -255,12 +248,11 @@ def dtype_speeds(threads: int | None = None, again: bool = False) -> dict[str, d
     torch.set_num_threads(threads or before)
     try:
         dtypes = [getattr(torch, name) for name in DTYPE_CANDIDATES]
+        parts = (Operation.MANY_ROWS, Operation.ATTENTION, Operation.ONE_TOKEN)
         speeds = {}
-        for dtype, (name, table) in zip(
-            dtypes, load_or_measure_tables(dtypes, again).items(), strict=True
-        ):
+        for name, table in load_or_measure_tables(dtypes, again).items():
+            dtype = getattr(torch, name)
             kernels = choose_kernels(dtype)
-            parts = (Operation.MANY_ROWS, Operation.ATTENTION, Operation.ONE_TOKEN)
             product, attention, layers = (
                 table[part]["seconds"][kernels.kernel(dtype, part)] for part in parts
             )

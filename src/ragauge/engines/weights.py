@@ -66,8 +66,8 @@ class Layer:
     down: Linear
     q_norm: Norm | None = None
     k_norm: Norm | None = None
-    attention_post_norm: Norm | None = None  # of what the attention and the MLP add
-    mlp_post_norm: Norm | None = None
+    attention_post_norm: Norm = IDENTITY  # of what the attention and the MLP add
+    mlp_post_norm: Norm = IDENTITY
 
 
 @dataclass(frozen=True)
@@ -76,4 +76,4 @@ class Weights:
     layers: tuple[Layer, ...]
     norm: Norm
     head: Linear  # rows: the vocabulary; in floating point the embedding itself where tied
-    embedding_norm: Norm | None = None
+    embedding_norm: Norm = IDENTITY

@@ -41,13 +41,9 @@ _DOCSTRING = re.compile(rf"body=\[Expr\(value={_STRING}\)(?:, )?")
 _HELP = re.compile(rf"keyword\(arg='(?:help|description)', value={_STRING}\)(?:, )?")
 
 
+@cache
 def digest(*modules: str) -> str:
     """Return twelve hexadecimal digits of the code of modules (full names) and all their imports."""
-    return _digest(frozenset(modules))
-
-
-@cache
-def _digest(modules: frozenset[str]) -> str:
     names = sorted(reachable(*modules))
     lines = [f"{name} {_parsed(name).code}\n" for name in names]
     paths = [path for path in map(_path, names) if path]
@@ -56,16 +52,15 @@ def _digest(modules: frozenset[str]) -> str:
     files += [data for data in (path.with_suffix(".yaml") for path in paths) if data.is_file()]
     lines += [f"{file.name} {file_sha256(file)}\n" for file in files]
     plugin_packages = sorted({name.partition(".")[0] for name in names} - {PACKAGE})
-    return hashlib.sha256("".join([*lines, *map(_package, plugin_packages)]).encode()).hexdigest()[
-        :12
-    ]
+    lines += map(_package, plugin_packages)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()[:12]
 
 
 def reachable(*modules: str) -> set[str]:
     """Return `modules` and all that they import, directly or not, packages included, except modules
     that affect no results, and what is reached through these alone.
     """
-    reached: set[str] = set()
+    reached = set()
     pending = list(modules)
     while pending:
         name = pending.pop()
@@ -182,10 +177,7 @@ def _package(top: str) -> str:
     path = _path(top)
     if path and path.name == "__init__.py":
         for file in path.parent.rglob("*"):
-            is_data = (
-                file.suffix not in (".py", ".pyc")
-                and "__pycache__" not in file.parts
-                and file.is_file()
-            )
-            facts |= {f"{file.relative_to(path.parent)} {file_sha256(file)}"} if is_data else set()
+            is_code = file.suffix in (".py", ".pyc") or "__pycache__" in file.parts
+            if file.is_file() and not is_code:
+                facts.add(f"{file.relative_to(path.parent)} {file_sha256(file)}")
     return "\n".join(sorted(facts))

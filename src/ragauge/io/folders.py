@@ -19,6 +19,7 @@ from ragauge.io.files import (
     replace_atomically,
     text_sha256,
 )
+from ragauge.io.jsonl import JsonObject
 
 AFFECTS_RESULTS = False
 
@@ -111,7 +112,7 @@ def build(
 
     def is_made() -> bool:
         try:
-            return bool(read(target, kind).get("made_from") == inputs)
+            return read(target, kind).get("made_from") == inputs
         except UserError:
             return False
 
@@ -120,7 +121,7 @@ def build(
     return replace(target, fill, lambda folder: (folder / MARK).is_file(), is_made)
 
 
-def read(folder: Path, kind: str | None, verify: bool = False, hashed: str = "") -> dict[str, Any]:
+def read(folder: Path, kind: str | None, verify: bool = False, hashed: str = "") -> JsonObject:
     """Return the folder's manifest after checking the size of every file, or with `verify` its
     hash. `kind`: the expected one; None: any. `hashed`: pattern of files whose hash is always
     checked, as readers trust them. Raises UserError: there is no manifest, it is of another kind or
@@ -153,8 +154,8 @@ def verify(root: Path) -> tuple[int, int]:
         # unfinished folders
         if not any(part.startswith(".") for part in path.relative_to(root).parts):
             stated = read(path.parent, None, verify=True)["files"].values()
-            files = files + len(stated)
-            bytes_read = bytes_read + sum(facts["bytes"] for facts in stated)
+            files += len(stated)
+            bytes_read += sum(facts["bytes"] for facts in stated)
     return files, bytes_read
 
 
@@ -165,7 +166,7 @@ def sha256(folder: Path) -> str:
     return file_sha256(folder / MANIFEST)
 
 
-def file_facts(path: Path) -> dict[str, Any]:
+def file_facts(path: Path) -> JsonObject:
     return {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
 
 
@@ -180,7 +181,7 @@ def is_file_facts(name: str, facts: Any) -> bool:
     return inside and typed
 
 
-def _manifest(folder: Path, wanted: str | None) -> dict[str, Any]:
+def _manifest(folder: Path, wanted: str | None) -> JsonObject:
     path = folder / MANIFEST
     kind = wanted or "folder of ragauge"
     try:

@@ -8,7 +8,7 @@ import math
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ _TYPES = {
 }
 
 
-def read_jsonl(path: Path, **options: Any) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_jsonl(path: Path, **options: Any) -> Iterator[tuple[int, JsonObject]]:
     """Yield the JSON objects of a file with their line numbers (from 1), parsed with `options` of
     `json.loads`. Raises UserError as `read_lines`.
     """
@@ -36,7 +36,7 @@ def read_jsonl(path: Path, **options: Any) -> Iterator[tuple[int, dict[str, Any]
             yield number, json_object(line, f"{path}:{number}", **options)
 
 
-def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_records(path: Path) -> Iterator[tuple[str, JsonObject]]:
     """Yield the JSON objects of a file of JSON lines, or of one array, each with its place:
     "file:line" or "file: records[3]". Raises UserError as `read_lines`.
     """
@@ -78,7 +78,7 @@ def read_lines(path: Path, max_bytes: int = -1) -> Iterator[tuple[int, bytes]]:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> JsonObject:
     """Return the JSON object that a file holds; raise UserError if it cannot be read or holds
     something else.
     """
@@ -89,7 +89,7 @@ def read_object(path: Path) -> dict[str, Any]:
     return json_object(text, str(path))
 
 
-def json_object(text: bytes, place: str, **options: Any) -> dict[str, Any]:
+def json_object(text: bytes, place: str, **options: Any) -> JsonObject:
     """Parse a JSON object in UTF-8; raise UserError that names the place if it is none, or if a key
     stands twice in an object, of which json would keep the last.
     """
@@ -117,6 +117,11 @@ def distinct(place: str, pairs: list[tuple[str, Any]]) -> JsonObject:
         repeated = Counter(key for key, _ in pairs).most_common(1)[0][0]
         raise UserError(f"{place}: {repeated!r} stands twice in one object; leave one of them")
     return value
+
+
+def json_lines(records: Iterable[Mapping[str, Any]]) -> bytes:
+    """Return the content of a file of JSON lines."""
+    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
 
 
 def field(record: Mapping[str, Any], name: str, kind: type, place: str) -> Any:
@@ -153,7 +158,7 @@ def number(
     return value
 
 
-def objects(record: Mapping[str, Any], name: str, place: str) -> list[tuple[dict[str, Any], str]]:
+def objects(record: Mapping[str, Any], name: str, place: str) -> list[tuple[JsonObject, str]]:
     """Return the objects of the list `record[name]`, each with its own place ("file:line:
     ctxs[3]").
     """

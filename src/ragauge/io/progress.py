@@ -13,7 +13,7 @@ LOG_S = 2.0  # between two updates of a bar: on a terminal, and in a file, where
 hidden = False
 
 
-def hide(value: bool = True) -> None:
+def hide(value: bool) -> None:
     """Hide bars and lines in this process, or show them again."""
     global hidden
     hidden = value

@@ -41,9 +41,10 @@ def read_rankings(
         if key is None:
             raise UserError(f"{place}: no question here has the id or text {question!r}")
         scores = found[key]
-        if passage in scores or passage not in passages[key]:
-            problem = "is there twice" if passage in scores else "is no passage of its question"
-            raise UserError(f"{place}: {passage!r} {problem}")
+        if passage in scores:
+            raise UserError(f"{place}: {passage!r} is there twice")
+        if passage not in passages[key]:
+            raise UserError(f"{place}: {passage!r} is no passage of its question")
         if not math.isfinite(score):
             raise UserError(f"{place}: the score of {passage!r} is {score}")
         scores[passage] = score

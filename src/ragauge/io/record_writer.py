@@ -14,7 +14,7 @@ from typing import Any, Self
 from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.io.files import locked, os_errors_as_user_errors, replace_atomically
-from ragauge.io.jsonl import strings
+from ragauge.io.jsonl import JsonObject, strings
 from ragauge.io.records import AnyRecord, Record, meta_path, partial_path
 
 AFFECTS_RESULTS = False
@@ -64,7 +64,7 @@ class RecordWriter:
         self.done: set[str] = set()  # the keys that need no asking
         # unanswered question -> processes that died while they answered it
         self.crashes: dict[str, int] = {}
-        self._fingerprint: dict[str, Any] = json.loads(json.dumps(fingerprint))  # as it reads back
+        self._fingerprint: JsonObject = json.loads(json.dumps(fingerprint))  # as it reads back
         self._keys = list(keys)
         self._overwrite = overwrite
         self._kind = kind
@@ -99,7 +99,8 @@ class RecordWriter:
         failed = {
             key for key, line in self._records.items() if json.loads(line)["status"] == "failed"
         }
-        self._records = {key: line for key, line in self._records.items() if key not in failed}
+        for key in failed:
+            del self._records[key]
         self.done -= failed
         with os_errors_as_user_errors(self.partial):  # which is to hold each key once
             self._file = self._resources.enter_context(self._open_partial())
@@ -159,11 +160,10 @@ class RecordWriter:
                 if self._discard_reason:
                     self._move_aside(self.out, self._discard_reason)
                 machines = list(filter(None, self._machines))
-                facts = {
-                    "provenance": records.provenance_of(machines, meta.get("provenance") or {})
-                }
-                complete_meta = {**meta, "machines": machines, **facts} if machines else meta
-                records.write_finished(self.out, lines, self._fingerprint, complete_meta)
+                if machines:
+                    provenance = records.provenance_of(machines, meta.get("provenance") or {})
+                    meta = {**meta, "machines": machines, "provenance": provenance}
+                records.write_finished(self.out, lines, self._fingerprint, meta)
             self.partial.unlink(missing_ok=True)
 
     def _open_partial(self) -> FileIO:
@@ -171,9 +171,9 @@ class RecordWriter:
             "version": records.VERSION,
             "fingerprint": self._fingerprint,
             "crashes": self.crashes,
+            "machines": [*filter(None, (*self._machines, self._machine))],
         }
-        machines = [*filter(None, (*self._machines, self._machine))]
-        self._header = json.dumps(about | {"machines": machines})
+        self._header = json.dumps(about)
         sealed = [records.seal(line, self._header) for line in self._records.values()]
         replace_atomically(self.partial, records.join_lines([self._header, *sealed]))
         return open(self.partial, "ab", buffering=0)
@@ -183,14 +183,14 @@ class RecordWriter:
         if not self.out.exists():
             return {}
         meta = records.read_meta(self.out)
-        difference = records.fingerprint_difference(
-            (meta or {}).get("fingerprint") or {}, self._fingerprint
-        )
+        if meta is None:
+            difference = f"an unknown run ({meta_path(self.out).name} is missing or not valid JSON)"
+        else:
+            stated = meta.get("fingerprint") or {}
+            difference = records.fingerprint_difference(stated, self._fingerprint)
+            difference = difference and f"another run: {difference}"
         if meta is None or difference:
-            unknown = f"an unknown run ({meta_path(self.out).name} is missing or not valid JSON)"
-            self._discard_reason = (
-                f"holds records of {unknown if meta is None else f'another run: {difference}'}"
-            )
+            self._discard_reason = f"holds records of {difference}"
             if not self._overwrite:
                 raise UserError(
                     f"{self.out}: {self._discard_reason}; use --overwrite or another --out"
@@ -214,7 +214,7 @@ class RecordWriter:
         if not self.partial.exists():
             return {}
         *lines, _torn = self.partial.read_bytes().split(b"\n")
-        header: dict[str, Any] = {}
+        header = {}
         with suppress(IndexError, ValueError, RecursionError):
             header = _as_dict(json.loads(lines[0]))
         difference = records.fingerprint_difference(
@@ -264,5 +264,5 @@ def _escaped(key: str) -> str:
     return key.encode("unicode_escape").decode()
 
 
-def _as_dict(value: Any) -> dict[str, Any]:
+def _as_dict(value: Any) -> JsonObject:
     return value if isinstance(value, dict) else {}

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from ragauge.errors import UserError, validating
 from ragauge.io.files import os_errors_as_user_errors, replace_atomically
+from ragauge.io.jsonl import JsonObject
 
 VERSION = 1  # of files of records, finished or not
 
@@ -110,7 +111,7 @@ class Record(AnyRecord):
     prompt_sha256: str  # hash of the token ids of all segments
     exact_tokens: bool | None = None  # whether the segments' tokens, joined, are the whole text's
     control_tokens: int = 0  # control tokens that documents and question quote, read as plain words
-    tokens: dict[str, Any] = {}  # by segment (documents: a list), truncated, evidence, generated
+    tokens: JsonObject = {}  # by segment (documents: a list), truncated, evidence, generated
     kept: list[int] = []  # documents the answer was generated from, in reading order
     saliency: list[float | None] = []  # one score a document; null where not scored
     evidence: list[EvidenceRecord] | None = None  # of the answer; null: the method looks for none
@@ -119,7 +120,7 @@ class Record(AnyRecord):
     text: str = ""  # the generated text, whole
     cut: bool = False  # the text ends where the model's context does, before an end of its own
     prediction: str = ""  # the first line of the text; in a chat, the first that is not blank
-    trace: list[dict[str, Any]] = []  # cost.trace.Call, as JSON
+    trace: list[JsonObject] = []  # cost.trace.Call, as JSON
     cache_bytes: int | None = None  # largest size of the KV cache at any time
     offline_s: float | None = None
     online_s: float | None = None
@@ -142,7 +143,7 @@ class SequenceRecord(AnyRecord):
     trials_s: list[float] = []  # seconds of the whole sequence, by trial
     load_share: float | None = None  # of the CPU time during the trials, taken by other processes
     network_s: float | None = None  # round trip to the retrieval server without a search
-    trace: list[dict[str, Any]] = []  # cost.trace.Call, as JSON, of the median trial
+    trace: list[JsonObject] = []  # cost.trace.Call, as JSON, of the median trial
 
 
 class _Git(BaseModel):
@@ -151,20 +152,20 @@ class _Git(BaseModel):
 
 class _Provenance(BaseModel, strict=True):
     cpu: str | None = None
-    gpu: dict[str, Any] | None = None
+    gpu: JsonObject | None = None
     threads: int | None = None
     memory_bytes: float | None = None
-    packages: dict[str, Any] | None = None
+    packages: JsonObject | None = None
     git: _Git | None = None
 
 
 class _Meta(BaseModel, strict=True):
     """The keys of a `.meta.json` that readers rely on, as far as they are there."""
 
-    fingerprint: dict[str, Any] | None = None
+    fingerprint: JsonObject | None = None
     sha256: str | None = None  # of the file of records
     provenance: _Provenance | None = None
-    shape: dict[str, Any] | None = None
+    shape: JsonObject | None = None
     peak_memory_bytes: float | None = None
 
 
@@ -190,8 +191,7 @@ def open_finished(path: Path, kind: type[RecordKind]) -> list[tuple[bytes, Recor
     Raises UserError: no such file, a line that is no record, a key that stands
     twice; ChangedRecordsError: not as it was finished.
     """
-    meta = read_meta(path) or {}
-    check_unchanged(path, meta)
+    check_unchanged(path, read_meta(path) or {})
     with os_errors_as_user_errors(path):
         return list(parse_lines(path.read_bytes().split(b"\n"), path, 1, kind))
 
@@ -229,17 +229,17 @@ def partial_path(out: Path) -> Path:
     return out.with_name(f"{out.name}.partial")
 
 
-def read_meta(out: Path) -> dict[str, Any] | None:
+def read_meta(out: Path) -> JsonObject | None:
     """Return the metadata of a file of records; None where there are none that can be read."""
     try:
         meta = json.loads(meta_path(out).read_bytes())
         _Meta.model_validate(meta)
     except (OSError, ValueError, RecursionError):  # a ValidationError is a ValueError
         return None
-    return dict(meta)
+    return meta
 
 
-def recorded_fingerprint(out: Path) -> dict[str, Any]:
+def recorded_fingerprint(out: Path) -> JsonObject:
     """Return the settings of a finished or unfinished file of records; empty where there is none."""
     meta = read_meta(out) or {}
     with suppress(OSError, ValueError, RecursionError), partial_path(out).open("rb") as file:
@@ -292,11 +292,13 @@ def write_finished(
     """
     content = join_lines(lines)
     failed = sum(json.loads(line)["status"] == "failed" for line in lines)
-    counts = {
+    described = {
+        "version": VERSION,
+        **meta,
+        "fingerprint": fingerprint,
         "counts": {"records": len(lines), "failed": failed},
         "sha256": hashlib.sha256(content).hexdigest(),
     }
-    described = {"version": VERSION, **meta, "fingerprint": fingerprint, **counts}
     with os_errors_as_user_errors(out):
         out.unlink(missing_ok=True)  # lest a kill leaves other records next to these metadata
         replace_atomically(
@@ -331,7 +333,7 @@ def gather(parts: Sequence[Path], out: Path) -> None:
     part's provenance. Raises UserError: a part is missing, is of another run than the first, or has
     a question that another has.
     """
-    metas: list[dict[str, Any]] = []
+    metas = []
     lines: dict[str, str] = {}
     for part in parts:
         meta = read_meta(part) or {}
@@ -356,21 +358,22 @@ def gather(parts: Sequence[Path], out: Path) -> None:
     peaks = [
         meta["peak_memory_bytes"] for meta in metas if meta.get("peak_memory_bytes") is not None
     ]
-    joined = {
+    joined = metas[0] | {
         "provenance": provenance_of(machines, provenances[0]),
         "machines": machines,
         "peak_memory_bytes": max(peaks, default=None),
         "parts": provenances,
     }
-    write_finished(out, list(lines.values()), metas[0]["fingerprint"], metas[0] | joined)
+    write_finished(out, list(lines.values()), joined["fingerprint"], joined)
 
 
-def provenance_of(machines: Sequence[str], provenance: Mapping[str, Any]) -> dict[str, Any]:
+def provenance_of(machines: Sequence[str], provenance: Mapping[str, Any]) -> JsonObject:
     """Return a provenance, with the processors of all records in place of one machine's where these
     are several.
     """
-    several = {"cpu": " / ".join(machines), "gpu": None}
-    return {**provenance, **(several if len(machines) > 1 else {})}
+    if len(machines) > 1:
+        return {**provenance, "cpu": " / ".join(machines), "gpu": None}
+    return dict(provenance)
 
 
 def fingerprint_difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, StringConstraints, model_validator
 
 from ragauge.errors import SettingError, unknown
+from ragauge.io.jsonl import JsonObject
 
 AFFECTS_RESULTS = False
 
@@ -38,7 +39,7 @@ class Section(BaseModel, extra="forbid", strict=True, frozen=True):
                 raise SettingError(str(key), str(unknown("key", key, cls.model_fields)))
         return stated
 
-    def recorded(self, *, timed: bool) -> dict[str, Any]:
+    def recorded(self, *, timed: bool) -> JsonObject:
         """Return the keys that results depend on, those of nested sections included.
 
         Args:

@@ -3,9 +3,10 @@ defaults resolved.
 """
 
 import hashlib
-from typing import Any
 
 from pydantic import BaseModel
+
+from ragauge.io.jsonl import JsonObject
 
 
 class _Section(BaseModel, extra="forbid", frozen=True):
@@ -19,7 +20,7 @@ class ServedFacts(_Section):
     """The requests to a served model, as far as its answers depend on them."""
 
     tokenizer: str | None = None  # whose tokens prompts are counted in; null: words, roughly
-    body: dict[str, Any] = {}  # further keys of every request
+    body: JsonObject = {}  # further keys of every request
     own_cache: bool = False  # whether a line of the variant stands in front of its prompts
 
 
@@ -42,7 +43,7 @@ class FinderFacts(_Section):
     model_sha256: str | None = None
     max_context: int | None = None
     template: str | None = None  # how requests to it are wrapped; null: as the prompts are
-    template_arguments: dict[str, Any] = {}  # of its tokenizer's chat template
+    template_arguments: JsonObject = {}  # of its tokenizer's chat template
     template_date: str | None = None  # that its chat template writes, if it writes one
 
 
@@ -50,9 +51,9 @@ class AnswerSpecification(_Section):
     """Everything that the records of one method variant depend on besides their questions."""
 
     method: str  # registered name of the method
-    options: dict[str, Any]  # every option of the method, defaults included
+    options: JsonObject  # every option of the method, defaults included
     dataset: str  # registered name of the data set
-    dataset_options: dict[str, Any] = {}  # every option of the data set, its seed included
+    dataset_options: JsonObject = {}  # every option of the data set, its seed included
     assets: dict[str, str] = {}  # hash of each encoder and the like that the method reads, by name
     data_sha256: str | None = None  # hash of the file of questions
     # harmonic mean of the lengths in tokens of all its documents, where positions follow from it
@@ -61,7 +62,7 @@ class AnswerSpecification(_Section):
     model_sha256: str | None = None  # hash of the weights
     finder: FinderFacts | None = None  # null: the model that answers finds the evidence too
     template: str = ""  # the prompt's template
-    template_arguments: dict[str, Any] = {}  # of the tokenizer's chat template
+    template_arguments: JsonObject = {}  # of the tokenizer's chat template
     template_date: str | None = None  # that the chat template writes, if it writes one
     tokenization: str = "segments"  # of prompts: whole, as one text, or segments, each by itself
     instruction: str = ""  # the data set's preamble
@@ -72,7 +73,7 @@ class AnswerSpecification(_Section):
 class IndexFacts(_Section):
     label: str
     type: str  # registered name of the index type
-    settings: dict[str, Any]  # every key of its recipe, defaults included
+    settings: JsonObject  # every key of its recipe, defaults included
     vectors: int | None = None  # vectors that it holds; null: not known before it is made
     nprobe: int | None = None  # nprobe of a search that states none
     filled: int | None = None  # vectors in all where some were drawn; null: all are of chunks

@@ -79,7 +79,7 @@ def evaluate(
 
 
 def _variants(methods: Methods) -> dict[str, Method]:
-    variants: dict[str, Method] = {}
+    variants = {}
     if isinstance(methods, str | Method):
         methods = [methods]
     labelled = methods.items() if isinstance(methods, Mapping) else ((None, m) for m in methods)
@@ -91,9 +91,9 @@ def _variants(methods: Methods) -> dict[str, Method]:
                 f"evaluate: methods: {label!r} must be made of letters, digits, '.', '_' and '-'"
             )
         if label in variants:
-            example = f"{{'{label}_k2': method('{label}', ...)}}"
             raise UserError(
-                f"evaluate: methods: {label!r} twice; name the variants, as in {example}"
+                f"evaluate: methods: {label!r} twice; name the variants, as in "
+                f"{{'{label}_k2': method('{label}', ...)}}"
             )
         variants[label] = variant
     if not variants:

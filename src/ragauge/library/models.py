@@ -81,11 +81,20 @@ def load_model(
 
     Raises UserError: no such model, or a value that it does not support.
     """
-    served = str(source).startswith(SERVED)
-    name = str(source) if served else check_source(str(source), "load_model")
-    entry: dict[str, Any] = {"source": name, "template": template, "max_context": max_context}
-    entry |= {"template_arguments": dict(template_arguments or {})}
-    entry |= {"dtype": dtype, "weights": weights, "kv": kv, "kernels": kernels}
+    name = str(source)
+    served = name.startswith(SERVED)
+    if not served:
+        name = check_source(name, "load_model")
+    entry = {
+        "source": name,
+        "template": template,
+        "template_arguments": dict(template_arguments or {}),
+        "max_context": max_context,
+        "dtype": dtype,
+        "weights": weights,
+        "kv": kv,
+        "kernels": kernels,
+    }
     # a server decides by itself; a given value is refused
     if not served or (engine, device) != ("torch", AUTO):
         entry |= {"engine": engine, "device": device_here(device)}

@@ -5,13 +5,14 @@ from __future__ import annotations
 import shutil
 import weakref
 from collections.abc import Iterator
-from itertools import combinations
+from itertools import combinations, permutations
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ragauge import registry
 from ragauge.errors import UserError, explain_missing_extra, unknown
+from ragauge.io.jsonl import JsonObject
 from ragauge.results.costs import costs, online_cycles
 from ragauge.results.measures import difference, quality, scored, standard
 from ragauge.results.runs import Runs, Variant
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-SECONDS = ("offline_s", "online_s", "first_token_s")
+ANSWER = {"key", "status", "reason", "question", "prediction"}
+SECONDS = {"offline_s", "online_s", "first_token_s"}
 
 
 class Results:
@@ -89,23 +91,28 @@ class Results:
         if base is not None and base not in names:
             raise unknown("variant", base, names, "compare")
         pairs = list[tuple[Variant, Variant]]()
-        for variants in (group.variants for group in self._runs.groups()):
-            bases = [variant for variant in variants if variant.name == base]
-            with_base = [(one, other) for other in bases for one in variants if one is not other]
-            pairs += combinations(variants, 2) if base is None else with_base
+        for group in self._runs.groups():
+            if base is None:
+                pairs += combinations(group.variants, 2)
+            else:
+                pairs += ((a, b) for a, b in permutations(group.variants, 2) if b.name == base)
         rows = []
         for a, b in pairs:
             test = difference(a, b, metric)
-            compared = metric or a.primary_metric
-            labels = {
+            row = {
                 "dataset": a.dataset,
                 "model": a.model,
-                "metric": compared,
+                "metric": metric or a.primary_metric,
                 "a": a.name,
                 "b": b.name,
+                "difference": test.value,
+                "low": test.low,
+                "high": test.high,
+                "p": test.p,
+                "n": test.n,
+                "note": test.reason,
             }
-            measured = {name: getattr(test, name) for name in ("low", "high", "p", "n")}
-            rows.append({**labels, "difference": test.value, **measured, "note": test.reason})
+            rows.append(row)
         return pd.DataFrame(rows)
 
     @explain_missing_extra()
@@ -114,8 +121,7 @@ class Results:
         of a report.
         """
         item = registry.module("item", "frontier")
-        figure: Figure = item.draw(item.table(self._runs))
-        return figure
+        return item.draw(item.table(self._runs))
 
     def __repr__(self) -> str:
         run = self._runs.run
@@ -124,25 +130,22 @@ class Results:
         return f"<Results: {len(run)} variants, {questions} answers in {where}>"
 
     def _repr_html_(self) -> str:
-        return str(self.summary().to_html(index=False, float_format="{:.4g}".format, na_rep=""))
+        return self.summary().to_html(index=False, float_format="{:.4g}".format, na_rep="")
 
-    def _rows(self, variant: Variant) -> Iterator[dict[str, Any]]:
+    def _rows(self, variant: Variant) -> Iterator[JsonObject]:
         metrics = {name: scored(variant, name) for name in self._runs.metrics(variant.dataset)}
         cycles = costs(variant, online_cycles)
         for key, record in variant.records.items():
             yield {
                 **_names(variant),
-                **{
-                    name: getattr(record, name)
-                    for name in ("key", "status", "reason", "question", "prediction")
-                },
+                **record.model_dump(include=ANSWER),
                 **{name: scores.get(key) for name, scores in metrics.items()},
                 "kept": len(record.kept),
                 "online_cycles": cycles.get(key),
-                **{name: getattr(record, name) for name in SECONDS},
+                **record.model_dump(include=SECONDS),
             }
 
-    def _summary(self, variant: Variant) -> dict[str, Any]:
+    def _summary(self, variant: Variant) -> JsonObject:
         score = quality(variant)
         cost = standard(variant)
         cycles = list(costs(variant, online_cycles).values())

@@ -16,7 +16,7 @@ from ragauge.engines.protocol import (
     Limits,
     SpanEngine,
 )
-from ragauge.errors import UserError, panics_as_user_errors
+from ragauge.errors import UserError, in_one_line, panics_as_user_errors
 from ragauge.io.records import EvidenceRecord, Record, ServedResponse
 from ragauge.io.specifications import AnswerSpecification
 from ragauge.measure.prompting import limits, prompt_of
@@ -39,24 +39,24 @@ def ask(
         failures: the errors that leave the question without an answer; the record says why.
     """
     base = question_fields(example)
+    ends = limits(specification)
     prompt: Prompt | None = None
     try:
         with unified_memory_errors(), panics_as_user_errors():
             prompt = prompt_of(example, specification, engine.tokenizer, engine.max_context)
-            answer, trace, first_token_s = timed(engine, method, prompt, limits(specification))
+            answer, trace, first_token_s = timed(engine, method, prompt, ends)
     except EngineLostError:
         raise
     except failures as error:
         return Record(
             **base,
             status="failed",
-            reason=" ".join(str(error).split()) or type(error).__name__,
+            reason=in_one_line(error),
             prompt_sha256=prompt.sha256 if prompt else "",
             tokens=_token_counts(prompt) if prompt else {},
             served=_served(engine) if prompt else None,
         )
     text = engine.tokenizer.decode(answer.ids, skip_special_tokens=True)
-    ends = limits(specification)
     prediction = text.lstrip() if ends.skip_blanks else text
     tokens = _token_counts(prompt)
     evidence = None

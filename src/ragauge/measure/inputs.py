@@ -112,12 +112,13 @@ def facts(model: ModelEntry) -> dict[str, Any]:
     tokenization = model.tokenization or (
         None if model.served else resolver.describe(model.source)["tokenization"]
     )
-    wording = {
+    return {
         "template": _template(model),
         "tokenization": tokenization or "whole",
         **model.template_facts,
+        **_weights(model),
+        "engine": model.engine_facts,
     }
-    return {**_weights(model), **wording, "engine": model.engine_facts}
 
 
 def _template(model: ModelEntry) -> str:

@@ -70,11 +70,7 @@ def processor() -> HealthCheck:
 def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> set[str]:
     """Return the instruction sets that the kernel reports; none where it reports none."""
     text = cpuinfo.read_text() if cpuinfo.is_file() else ""
-    return {
-        flag
-        for flags in re.findall(r"^(?:flags|Features)\s*:(.*)", text, re.M)
-        for flag in flags.split()
-    }
+    return set(" ".join(re.findall(r"^(?:flags|Features)\s*:(.*)", text, re.M)).split())
 
 
 def memory() -> HealthCheck:

@@ -6,7 +6,7 @@ import resource
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from ragauge.config.code import answer_code
 from ragauge.cost.machine import processor, provenance
@@ -55,7 +55,8 @@ def run(job: Job, loaded: Engines, *, overwrite: bool = False, retry_failed: boo
         raise UserError(f"--retry-failed: {out}: no such file of records")
     machine = "" if specification.engine.served else processor(specification.engine.device)
     keys = [e.key for e in job.examples]
-    settings = fingerprint(job)
+    code = answer_code(job.method, specification.engine.name)
+    settings = {**specification.model_dump(), "code": code}
     if specification.engine.served:
         server = cast(ServedEngine, loaded.of(specification)).identity()
         # what a server that does not respond says is as records have it
@@ -82,9 +83,21 @@ def run(job: Job, loaded: Engines, *, overwrite: bool = False, retry_failed: boo
                 for record in bar(title, "question", total, len(writer.done), iterable=records):
                     writer.append(record)
             except EngineLostError as error:
-                answered = f"{len(writer.done)} of {total} questions are answered"
-                raise UserError(f"{error}; {answered}; run it again for the others") from None
-        writer.finish(_meta(specification, job.variant, loaded.threads))
+                raise UserError(
+                    f"{error}; {len(writer.done)} of {total} questions are answered"
+                    "; run it again for the others"
+                ) from None
+        shape = shape_of(specification)  # of the configuration: weights may not be loaded
+        writer.finish(
+            {
+                "variant": job.variant,
+                "specification": specification.model_dump(),
+                "provenance": provenance(),
+                "threads": loaded.threads,
+                "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+                "shape": asdict(shape) if shape else None,
+            }
+        )
 
 
 def _todo_answers(
@@ -114,24 +127,3 @@ def _todo_answers(
     if unsuspected:
         yield from answers(engine, method, unsuspected, specification, batch, writer.start)
     yield from answers(engine, method, suspected, specification, 1, writer.start)
-
-
-def fingerprint(job: Job) -> dict[str, Any]:
-    """Return everything that the records depend on: the specification, and the digest of the code."""
-    code = answer_code(job.method, job.specification.engine.name)
-    return {**job.specification.model_dump(), "code": code}
-
-
-def _meta(specification: AnswerSpecification, variant: str, threads: int | None) -> dict[str, Any]:
-    """The metadata of the records; the shape comes from the configuration, as weights may not have
-    been loaded.
-    """
-    shape = shape_of(specification)
-    return {
-        "variant": variant,
-        "specification": specification.model_dump(),
-        "provenance": provenance(),
-        "threads": threads,
-        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "shape": asdict(shape) if shape else None,
-    }

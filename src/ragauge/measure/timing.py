@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 
-from ragauge.config.experiment import Config
+from ragauge.config.experiment import AnswerJob, Config
 from ragauge.config.model import ModelEntry
 from ragauge.config.plan.part import RunPaths
 from ragauge.config.protocols import LoadSettings, TimedSettings
@@ -90,7 +90,7 @@ def bench_of_questions(
     count: int,
     model: ModelEntry,
     new_tokens: int,
-    threads: int | None = None,
+    threads: int | None,
     batch: int = 0,
     finder: ModelEntry | None = None,
 ) -> Bench:
@@ -132,32 +132,39 @@ def trace_of(
     examples = questions.examples(len(prompts))
     trace = [example.trace for example in examples if example.trace]
     if len(trace) < len(examples):
-        problem = f"data set {questions.name!r} has no arrival times; choose rates or clients, or data set 'trace'"
-        raise UserError(f"speeds: {problem}")
+        raise UserError(
+            "speeds: "
+            f"data set {questions.name!r} has no arrival times; choose rates or clients, or data set 'trace'"
+        )
     warmup = settings.requests_of_level - settings.requests
     if len(trace) <= warmup:
         raise UserError(f"warmup: {warmup}, but {questions.path} has {len(trace)} requests in all")
     for example, entry, prompt in zip(examples, trace, prompts, strict=True):
         new_tokens = entry.new_tokens or settings.new_tokens
         if prompt.total_tokens + new_tokens > max_context:
-            sizes = f"{prompt.total_tokens} tokens of prompt and {new_tokens} of response"
             raise UserError(
-                f"{questions.path}:{example.key}: {sizes} exceed the context of {max_context} tokens"
+                f"{questions.path}:{example.key}: "
+                f"{prompt.total_tokens} tokens of prompt and {new_tokens} of response"
+                f" exceed the context of {max_context} tokens"
             )
     return trace
 
 
 def bench_of_random_tokens(
-    counts: str, dataset: str, model: ModelEntry, threads: int | None = None
+    counts: str, dataset: str, model: ModelEntry, threads: int | None
 ) -> Bench:
     """A model with a prompt of random tokens, whose lengths `counts` names (`cost.tokens.load`)."""
-    lm = _load(model, threads)
+    lm = load_lm(
+        model.source,
+        device=model.device,
+        threads=threads,
+        max_context=model.max_context,
+        **asdict(model.precision),
+    )
     return Bench(lm, [random_prompt(lm.shape, counts)], dataset)
 
 
-def bench_of_shape(
-    counts: str, model: ModelEntry, new_tokens: int, threads: int | None = None
-) -> Bench:
+def bench_of_shape(counts: str, model: ModelEntry, new_tokens: int, threads: int | None) -> Bench:
     """Random weights of the model's shape, with a prompt of random tokens, as in the papers'
     released script.
     """
@@ -176,8 +183,8 @@ def shape_and_prompt(model: str, counts: str, new_tokens: int) -> tuple[Shape, P
     named lengths.
     """
     shape = shape_of(model)
-    room = lengths.load(counts, vocab=shape.vocab).total + new_tokens
-    return shapes.with_context(shape, room), random_prompt(shape, counts)
+    prompt = random_prompt(shape, counts)
+    return shapes.with_context(shape, prompt.total_tokens + new_tokens), prompt
 
 
 def random_prompt(shape: Shape, counts: str) -> Prompt:
@@ -187,10 +194,9 @@ def random_prompt(shape: Shape, counts: str) -> Prompt:
 
 def median_answer(config: Config, dataset: str, model: str, variants: Sequence[str]) -> int | None:
     """The median number of tokens in the recorded answers of some variants; None: no records."""
-    pattern = RunPaths(config.run).answers
     lengths = list[int]()
     for name in variants:
-        path = Path(f"{pattern}.jsonl".format(dataset=dataset, model=model, variant=name))
+        path = Path(RunPaths(config.run).records(AnswerJob(dataset, model, name)))
         answers = records.read(path) if path.is_file() else ()
         lengths += [answer.tokens["generated"] for answer in answers if not answer.reason]
     return round(statistics.median(lengths)) if lengths else None
@@ -203,9 +209,9 @@ def fixed_length(new_tokens: int) -> Limits:
 def check_length(answer: Answer, limits: Limits, lm: LM, name: str) -> None:
     """Raise UserError if the context ended a response before its last token."""
     if len(answer.ids) != limits.max_new_tokens:
-        counts = f"after {len(answer.ids)} of {limits.max_new_tokens} tokens"
         raise UserError(
-            f"{name}: the model's context of {lm.shape.max_context} tokens ends the response {counts}"
+            f"{name}: the model's context of {lm.shape.max_context} tokens ends the response "
+            f"after {len(answer.ids)} of {limits.max_new_tokens} tokens"
         )
 
 
@@ -225,8 +231,8 @@ def watched(lm: LM, allow_load: bool, work: Callable[[], Worked]) -> tuple[Worke
     Returns: its result, and what was seen; `refused` is what disturbed it where load is not
         allowed.
     """
-    attempts = list[tuple[Worked, Watched]]()
-    while len(attempts) < ATTEMPTS and not (attempts and attempts[-1][1].busy is None):
+    attempts = []
+    for _ in range(ATTEMPTS):
         gpu = watch(str(lm.device))
         gc.collect()
         gpu.look()
@@ -241,13 +247,6 @@ def watched(lm: LM, allow_load: bool, work: Callable[[], Worked]) -> tuple[Worke
             refused=None if allow_load else busy,
         )
         attempts.append((worked, seen))
+        if busy is None:
+            break
     return min(attempts, key=lambda attempt: (attempt[1].busy is not None, attempt[1].load_share))
-
-
-def _load(model: ModelEntry, threads: int | None) -> LM:
-    options: JsonObject = {
-        "device": model.device,
-        "max_context": model.max_context,
-        **asdict(model.precision),
-    }
-    return load_lm(model.source, threads=threads, **options)

@@ -31,7 +31,6 @@ class AttentionSort(Method):
     def answer(self, engine: SpanEngine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
         ranked = order = list(range(len(prompt.documents)))
         weights = [0.0] * len(order)  # attention on each document, in the prompt's own order
-        attention: Any = None  # to each token of the prompt
         cache = engine.new_cache(prompt.total_tokens + limits.max_new_tokens)
         for left in reversed(range(self.rounds)):
             order = ranked
@@ -43,7 +42,8 @@ class AttentionSort(Method):
                 read = engine.extend(
                     cache, [row], stage=stage, last_logits=True, attention=observed
                 )
-                attention = read.attention[0] if observed else attention
+                if observed:
+                    attention = read.attention[0]  # to each token of the prompt
             edges = accumulate(map(len, documents), initial=len(prompt.preamble))
             for document, (start, stop) in zip(order, pairwise(edges), strict=True):
                 weights[document] = float(attention[start:stop].sum())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
@@ -40,7 +40,7 @@ class CacheClip(Reuse):
     keys moved.
     """
 
-    finds: ClassVar[bool] = True
+    finds = True
 
     recompute: Share = 0.2  # share of the documents' tokens
     # neighbouring tokens that are chosen together; 1: each alone

@@ -10,7 +10,7 @@ from ragauge.engines.protocol import Capabilities, Capability, Limits, SpanEngin
 from ragauge.errors import UserError
 from ragauge.methods import compressors
 from ragauge.methods.base.compression import AfterPrompt, BeforeQuestion, Compressible, Press
-from ragauge.methods.base.method import FULL_ATTENTION, Answer
+from ragauge.methods.base.method import FULL_ATTENTION, Answer, State
 from ragauge.methods.base.wrapper import Wrapper
 from ragauge.methods.prompts import Prompt
 
@@ -64,8 +64,8 @@ class Compressed(Wrapper):
         """Whether the choice of tokens depends on the question."""
         return compressors.find(self.compressor).question_aware
 
-    def storable(self) -> bool:
-        return not (self.question_aware and self.ratio) and self.wrapped.storable()
+    def usable_state(self) -> State:
+        return "nothing" if self.question_aware and self.ratio else super().usable_state()
 
     def required(self) -> Capabilities:
         reads_text = compressors.find(self.compressor).reads_text

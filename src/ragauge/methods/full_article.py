@@ -28,11 +28,11 @@ class FullArticle(PlainPrompt):
         room = engine.max_context - limits.max_new_tokens - (prompt.total_tokens - tokens)
         if tokens > room:
             if engine.tokenizer is None:
-                problem = f"the documents have {tokens} tokens, the context room for {room}"
-                raise UserError(f"{problem}; to cut them needs their text")
-            ends = (
-                len(token_ids(engine.tokenizer, prompt.document_end)) if prompt.document_end else 0
-            )
+                raise UserError(
+                    f"the documents have {tokens} tokens, the context room for {room}; "
+                    "to cut them needs their text"
+                )
+            ends = len(token_ids(engine.tokenizer, prompt.document_end))
             half = (room - SLACK) // 2 - ends
             if half < 1:
                 raise UserError(
@@ -41,8 +41,6 @@ class FullArticle(PlainPrompt):
             shown, truncated = cut_middle(prompt.sources, engine.tokenizer, half, half)
             documents = [source.shown + prompt.document_end for source in shown]
         ids = read_plain(engine, prompt, documents, limits)
-        evidence = tuple(
-            Evidence(s.document, s.offset, s.offset + len(s.text), s.text) for s in shown
-        )
+        evidence = tuple(Evidence.of(source, source.text) for source in shown)
         shown_documents = tuple(sorted({source.document for source in shown}))
         return Answer(ids, shown_documents, evidence=evidence, truncated=truncated)

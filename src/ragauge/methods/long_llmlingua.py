@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
@@ -45,7 +45,7 @@ class LongLLMLingua(Method):
     the recovery of compressed names are left out. Requires log-probabilities.
     """
 
-    without_caches: ClassVar[str] = "`auxiliary`, a local model that compresses the prompt"
+    without_caches = "`auxiliary`, a local model that compresses the prompt"
 
     # share of the prompt's tokens that is left; 1 keeps all
     rate: Annotated[float, Field(gt=0, le=1)] = 0.55
@@ -130,7 +130,7 @@ class LongLLMLingua(Method):
         for rank, (document, ids) in enumerate(documents.items()):
             slope = 1 - 2 * rank / (len(documents) - 1) if len(documents) > 1 else 0.0
             keep = min(1.0, max(0.0, share + slope * self.dynamic))
-            remaining: list[int] = []
+            remaining = []
             for at in range(0, len(ids), PIECE):
                 piece = ids[at : at + PIECE]
                 gain = with_question.logp(piece) - plain.logp(piece)

@@ -22,10 +22,7 @@ class Oracle(Method):
         if not prompt.gold:
             raise UserError("the question has no gold document for the oracle to read")
         if prompt.gold_sources:
-            pieces = [
-                Evidence(s.document, s.offset, s.offset + len(s.text), s.text)
-                for s in prompt.gold_sources
-            ]
+            pieces = [Evidence.of(source, source.text) for source in prompt.gold_sources]
             return answer_from(engine, prompt, pieces, 0, limits)
         documents = [prompt.documents[i] for i in prompt.gold]
         return Answer(read_plain(engine, prompt, documents, limits), prompt.gold)

@@ -92,7 +92,7 @@ class ParallelExperts(Method):
         if len(scores) == 2:
             by_words, by_meaning = scores
             prior = 2 * by_words * by_meaning / (by_words + by_meaning + 1e-8)
-        return list(np.clip(prior, SMALLEST_PRIOR, 1.0).astype(float).tolist())
+        return np.clip(prior, SMALLEST_PRIOR, 1.0).astype(float).tolist()
 
 
 class _Streams:

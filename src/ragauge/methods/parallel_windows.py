@@ -7,7 +7,6 @@ from ragauge.methods.base.method import State
 from ragauge.methods.base.windows import (
     Indent,
     ReadWindows,
-    Visible,
     Windowed,
     read_windows,
     split_paths,
@@ -38,5 +37,10 @@ class ParallelWindows(Windowed):
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> ReadWindows:
         paths = split_paths(len(prompt.documents), self.windows)
-        sees: Visible = "preamble" if self.shared_prefix else "first_token"
-        return read_windows(engine, prompt, paths, sees=sees, indent=self.indent)
+        return read_windows(
+            engine,
+            prompt,
+            paths,
+            sees="preamble" if self.shared_prefix else "first_token",
+            indent=self.indent,
+        )

@@ -77,7 +77,7 @@ def _question_scores(assembled: Assembled, score: Score) -> Tensor:
     engine = assembled.engine
     cache = assembled.cache
     length = assembled.length
-    last = assembled.engine.shape.layers - 1
+    last = engine.shape.layers - 1
     totals = torch.zeros(length, device=cache.positions.device)
 
     def watch(layer: int, q: Tensor, k: Tensor, bias: Tensor | None) -> None:
@@ -106,11 +106,11 @@ def _read_behind(stored: Stored, nearest: list[list[int]], prompt: Prompt) -> St
     engine = stored.engine
     source = stored.cache
     cache = engine.join(source, [stored.preamble], sum(map(len, stored.documents)))
-    origins: list[float] = []
+    origins = []
     for ids, before in zip(prompt.documents, nearest, strict=True):
         spans = [stored.documents[j] for j in before]
         start = sum(map(len, spans))
-        context = engine.join(source, spans, len(ids)) if spans else engine.new_cache(len(ids))
+        context = engine.join(source, spans, len(ids))
         if spans:
             context.move(Span(0, start), unit_steps(0, start))
         [span] = engine.extend(

@@ -95,7 +95,7 @@ class SentencePruning(Method):
         count = len(prompt.documents)
         if vectors is not None:
             vector = embed_question(engine, self.encoder, question)
-            products: np.ndarray = vectors @ vector
+            products = vectors @ vector
             products[count:] = cosines(vectors[count:], vector).clip(0)
             return lambda numbers: products[list(numbers)]
 

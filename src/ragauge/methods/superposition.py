@@ -119,7 +119,7 @@ class Superposition(Method):
     ) -> Answer:
         fresh = replace(state, reading=state.reading.again()) if state else None
         current = fresh or self._first_round(engine, prompt, offline=False)
-        selected: list[int] = []
+        selected = []
         saliency: list[float | None] = [None] * len(prompt.documents)
         for left, top_k in zip(reversed(range(len(self.selected))), self.selected, strict=True):
             scores = self._read_queries(current, prompt)

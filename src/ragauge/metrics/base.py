@@ -32,14 +32,13 @@ def score(name: str, record: RecordFields) -> float | None:
     Raises:
         UserError: there is no metric of that name.
     """
-    value: float | None = registry.module("metric", name).score(record)
+    value = registry.module("metric", name).score(record)
     return 0.0 if value is not None and record.get("status") == "failed" else value
 
 
 def limits(name: str) -> tuple[float, float] | None:
     """Return the least and the greatest score of a metric: its module's LIMITS, else 0 and 1."""
-    known: tuple[float, float] | None = getattr(registry.module("metric", name), "LIMITS", (0, 1))
-    return known
+    return getattr(registry.module("metric", name), "LIMITS", (0, 1))
 
 
 def with_failed_empty(

@@ -19,7 +19,7 @@ def token_nll(
     """
     parts = [
         -operations.log_probabilities(
-            logits, torch.tensor(list(ids[start + 1 : stop + 1]), device=logits.device)
+            logits, torch.tensor(ids[start + 1 : stop + 1], device=logits.device)
         )
         for start, stop, logits in read_through(reader, ids, len(ids) - 1, source, windows)
     ]

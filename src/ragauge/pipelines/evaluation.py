@@ -33,12 +33,9 @@ def texts(
     Raises UserError: no text is that long, or none has two tokens; there is no such set.
     """
     cut: list[tuple[int, EvaluationStretch]] = []
-    for number, held_out in enumerate(
-        islice(
-            database.evaluation(evaluation),
-            limit and min(limit, sys.maxsize) if published else None,
-        )
-    ):
+    most = min(limit, sys.maxsize) if published and limit else None
+    documents = islice(database.evaluation(evaluation), most)
+    for number, held_out in enumerate(documents):
         [ids] = encode(database.tokenizer, [held_out.text], special=published)
         for part in range(len(ids) > 1 if published else len(ids) // tokens):
             key = f"{number}:{held_out.title or held_out.place}#{part}"
@@ -46,6 +43,8 @@ def texts(
             cut.append((part, EvaluationStretch(key, held_out.document, tuple(tokens_of_part))))
     if not cut:
         whose = f"texts of {evaluation}" if evaluation else "its held-out texts"
-        longest = f"{database.folder}: none of {whose} has {2 if published else tokens} tokens"
-        raise UserError(f"{longest}; use fewer tokens, or hold out a larger share")
+        raise UserError(
+            f"{database.folder}: none of {whose} has {2 if published else tokens} tokens; "
+            "use fewer tokens, or hold out a larger share"
+        )
     return [stretch for _, stretch in sorted(cut, key=lambda one: one[0])[:limit]]

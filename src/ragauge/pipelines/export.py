@@ -6,7 +6,6 @@ from pathlib import Path
 from ragauge.assets.store import has_manifest
 from ragauge.errors import UserError
 from ragauge.io import folders
-from ragauge.io.files import file_sha256
 from ragauge.pipelines.database.database import Database
 from ragauge.pipelines.modes.base import Checkpoint, mode_class
 
@@ -16,7 +15,7 @@ def write(name: str, checkpoint: Checkpoint, database: Path | None, folder: Path
 
     Args:
         name: of the mode.
-        checkpoint: the weights; hashes are added here.
+        checkpoint: the weights; their hash is added here.
         database: chunk database whose tokenizer sets the vocabulary of a mode's own model.
         folder: where they are written; an earlier export there is replaced.
 
@@ -33,10 +32,7 @@ def write(name: str, checkpoint: Checkpoint, database: Path | None, folder: Path
         raise UserError(f"--adapters: not valid with mode {name!r}")
     if checkpoint.adapters and not checkpoint.adapters.is_file():
         raise UserError(f"--adapters: no such file: {checkpoint.adapters}")
-    checkpoint = replace(
-        checkpoint,
-        adapters_sha256=file_sha256(checkpoint.adapters) if checkpoint.adapters else None,
-        vocabulary=Database(database).vocabulary if database else 0,
-    )
+    if database:
+        checkpoint = replace(checkpoint, vocabulary=Database(database).vocabulary)
     checkpoint = replace(checkpoint, sha256=mode.origin(checkpoint)[1])
     folders.replace(folder, lambda target: mode.export(checkpoint, target), has_manifest)

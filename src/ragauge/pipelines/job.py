@@ -13,7 +13,6 @@ from ragauge.cost.machine import provenance
 from ragauge.errors import UserError
 from ragauge.io import folders
 from ragauge.io.digest import digest
-from ragauge.io.files import file_sha256
 from ragauge.pipelines import pipeline
 from ragauge.pipelines.database.database import Database
 from ragauge.pipelines.evaluation import texts
@@ -122,7 +121,17 @@ def run(
         database = Database(folder)
         if any(each.pipeline.schedule_class.reads_neighbours for each in specifications.values()):
             check_chunk_tokens(database.chunk_tokens, str(folder))
-        checkpoint = _checkpoint(first, database, adapters, exported)
+        checkpoint = Checkpoint(
+            first.source,
+            dtype=first.dtype or "float32",
+            device=first.device or "cpu",
+            threads=settings.threads,
+            adapters=adapters,
+            exported=exported,
+            seed=first.seed,
+            vocabulary=database.vocabulary,
+            tokenizer=database.tokenizer,
+        )
         name, sha256 = first.mode.origin(checkpoint)
         checkpoint = replace(checkpoint, sha256=sha256)
         evaluation = first.evaluation
@@ -160,27 +169,6 @@ def run(
             make = partial(_pipeline, load, complete)
             runs.append(pipeline.run(make, read, complete, out, overwrite=overwrite, about=about))
         pipeline.in_turns(runs, first.seed)
-
-
-def _checkpoint(
-    specification: PipelineSpecification,
-    database: Database,
-    adapters: Path | None,
-    exported: Path | None,
-) -> Checkpoint:
-    settings = specification.pipeline
-    return Checkpoint(
-        specification.source,
-        dtype=specification.dtype or "float32",
-        device=specification.device or "cpu",
-        threads=settings.threads,
-        adapters=adapters,
-        exported=exported,
-        adapters_sha256=file_sha256(adapters) if adapters else None,
-        seed=specification.seed,
-        vocabulary=database.vocabulary,
-        tokenizer=database.tokenizer,
-    )
 
 
 def _pipeline(

@@ -53,7 +53,6 @@ class Pipeline:
         Raises:
             UserError: the retriever failed.
         """
-        base = _sequence_facts(text)
         try:
             with unified_memory_errors():
                 if self.settings.task == "perplexity":
@@ -61,12 +60,10 @@ class Pipeline:
                 else:
                     result = yield from self._generate(text)
         except (*MEMORY_ERRORS, NotFiniteError) as error:
-            return SequenceRecord(**base, status="failed", reason=in_one_line(error))
+            return _failed(text, in_one_line(error))
         if not math.isfinite(result.get("nll", 0.0)):  # which JSON has no number for
-            return SequenceRecord(
-                **base, status="failed", reason="its likelihood is not a finite number"
-            )
-        return SequenceRecord(**base, status="ok", **result)
+            return _failed(text, "its likelihood is not a finite number")
+        return SequenceRecord(**_sequence_facts(text), status="ok", **result)
 
     def _score(self, text: EvaluationStretch) -> dict[str, Any]:
         windows = self.schedule.windows
@@ -204,10 +201,7 @@ def run(
         for text in bar(label, "sequence", len(texts), len(texts) - len(todo), iterable=todo):
             crashes = writer.crashes.get(text.key, 0)
             if crashes >= MAX_CRASHES:
-                facts = _sequence_facts(text)
-                writer.append(
-                    SequenceRecord(**facts, status="failed", reason=crash_reason(crashes))
-                )
+                writer.append(_failed(text, crash_reason(crashes)))
                 continue
             assert pipeline is not None
             writer.start(text.key)
@@ -223,6 +217,10 @@ def run(
 
 def _sequence_facts(text: EvaluationStretch) -> dict[str, Any]:
     return {"key": text.key, "document": text.document, "tokens": len(text.ids)}
+
+
+def _failed(text: EvaluationStretch, reason: str) -> SequenceRecord:
+    return SequenceRecord(**_sequence_facts(text), status="failed", reason=reason)
 
 
 def _retrieved(source: NeighbourSource, trace: Trace) -> dict[str, Any]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -19,8 +19,6 @@ from ragauge.engines.protocol import Limits, Traced
 from ragauge.engines.spans import Row, Span
 
 Tokens = Sequence[int]
-NeighbourState = TypeVar("NeighbourState")
-CACHED_NEIGHBOURS = 16  # of one sequence
 
 
 @dataclass(frozen=True)
@@ -113,34 +111,6 @@ class SequenceReader(ABC):
                 )
             )
         return ids
-
-
-class StateCache(Generic[NeighbourState]):
-    """Keys and values of the neighbours that a sequence read last, as its windows find the same
-    chunks again. A state depends on the neighbour's tokens, their positions and the sequence's
-    first token alone.
-    """
-
-    def __init__(self, size: int = CACHED_NEIGHBOURS) -> None:
-        self._size = size
-        # replaced, never changed: two threads may read neighbours, at the first window
-        self._states = dict[Hashable, NeighbourState]()
-
-    def get(
-        self, keys: Sequence[Hashable], read: Callable[[Sequence[int]], Sequence[NeighbourState]]
-    ) -> list[NeighbourState]:
-        """Return the states of keys, in order; `read` makes those that are missing, given their
-        places among the keys.
-        """
-        known = self._states
-        missing = [n for n, key in enumerate(keys) if key not in known and key not in keys[:n]]
-        made = dict(zip((keys[n] for n in missing), read(missing) if missing else (), strict=True))
-        every = known | made
-        states = {key: every.pop(key) for key in dict.fromkeys(keys)}
-        # the latest used are the last
-        latest = [*every.items(), *states.items()][-max(self._size, len(states)) :]
-        self._states = dict(latest)
-        return [states[key] for key in keys]
 
 
 class PreparingReader(SequenceReader):

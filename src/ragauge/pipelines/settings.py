@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -185,7 +185,8 @@ class PipelineSettings(Section):
                 raise SettingError("server", str(error)) from None
         if self.server and not self.queries_index:
             raise SettingError("server", f"schedule {self.schedule!r} asks no index")
-        changed = self._changed_keys()
+        keys = type(self).model_fields.items()
+        changed = {key for key, field in keys if getattr(self, key) != field.default}
         needed_by = dict.fromkeys(("server_cert", "server_key", "server_threads"), "server: job")
         if self.has_server_job:
             needed_by = {}
@@ -202,11 +203,6 @@ class PipelineSettings(Section):
                 f"job: a server that other machines may ask requires {', '.join(missing)} as well",
             )
 
-    def _changed_keys(self) -> set[str]:
-        """Return the keys that are not at their defaults."""
-        keys = type(self).model_fields.items()
-        return {key for key, field in keys if getattr(self, key) != field.default}
-
     @property
     def mode_class(self) -> type[Mode]:
         try:
@@ -219,7 +215,7 @@ class PipelineSettings(Section):
         from ragauge.pipelines.schedules.base import Schedule  # which imports numpy
 
         try:
-            return cast(type[Schedule], registry.component("schedule", self.schedule, Schedule))
+            return registry.component("schedule", self.schedule, Schedule)
         except UserError as error:
             raise SettingError("schedule", str(error)) from None
 

@@ -20,8 +20,9 @@ def check_chunk_tokens(tokens: int, where: str) -> None:
     length would be cut at the wrong place, or to nothing.
     """
     if tokens != CHUNK:
-        reason = f"must be {CHUNK} where a decoder reads neighbours, got {tokens}"
-        raise UserError(f"{where}: chunk_tokens: {reason}")
+        raise UserError(
+            f"{where}: chunk_tokens: must be {CHUNK} where a decoder reads neighbours, got {tokens}"
+        )
 
 
 @dataclass(frozen=True)
@@ -33,10 +34,10 @@ class Windows:
     def __post_init__(self) -> None:
         if self.interval < 1 or CHUNK % self.interval:
             choices = ", ".join(str(m) for m in range(1, CHUNK + 1) if CHUNK % m == 0)
-            message = (
-                f"{self.interval} does not divide the {CHUNK} tokens of a chunk; known: {choices}"
+            raise SettingError(
+                "interval",
+                f"{self.interval} does not divide the {CHUNK} tokens of a chunk; known: {choices}",
             )
-            raise SettingError("interval", message)
 
     def window_at(self, position: int) -> int:
         """Return the window whose neighbours the token at `position` attends to; -1 if it attends to

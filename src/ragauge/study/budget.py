@@ -6,13 +6,13 @@ methods (none that the others are compared with), the fewest questions.
 """
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from ragauge.config import loading
 from ragauge.config.run_progress import duration
 from ragauge.errors import UserError
+from ragauge.io.jsonl import JsonObject
 from ragauge.measure.protocols import estimate
 from ragauge.study.deadline import Deadline
 from ragauge.study.writing import DATASET
@@ -38,8 +38,6 @@ WORKFLOW_S = 30.0  # of a run besides answers and times: its start, its items
 REPORT_S = 40.0  # reserved for the report if time runs out, and at most this share of the budget
 REPORT_SHARE = 0.25
 
-Settings = Mapping[str, Any]
-
 
 def report_s(budget_s: float | None) -> float:
     """Seconds of a budget that are reserved for the report of a run that is ended."""
@@ -47,12 +45,12 @@ def report_s(budget_s: float | None) -> float:
 
 
 def limit(
-    settings: dict[str, Any],
+    settings: JsonObject,
     questions: int,
     config: Path,
     deadline: Deadline,
     cores: int | None = None,
-) -> tuple[dict[str, Any], tuple[str, ...]]:
+) -> tuple[JsonObject, tuple[str, ...]]:
     """Time a question of each variant, and limit the configuration to what the deadline allows.
 
     Args:
@@ -71,10 +69,10 @@ def limit(
         slowest = max(rates.seconds.values(), key=lambda seconds: sum(seconds[0]))
         rates.seconds |= dict.fromkeys(rates.unknown, slowest)
 
-    def estimated(limited: Settings) -> estimate.Estimate:
+    def estimated(limited: JsonObject) -> estimate.Estimate:
         return estimate.estimate(loading.parse(limited, str(config)), rates, cores)
 
-    def likely_s(limited: Settings) -> float:
+    def likely_s(limited: JsonObject) -> float:
         wall = estimated(limited).wall
         return WORKFLOW_S + (wall.likely + wall.high) / 2
 
@@ -82,8 +80,9 @@ def limit(
     try:
         limited, cuts = fit(settings, questions, likely_s, available)
     except UserError as error:
-        budget = duration(deadline.budget_s or 0.0)
-        raise UserError(f"--budget: {budget} are too short: {error}") from None
+        raise UserError(
+            f"--budget: {duration(deadline.budget_s or 0.0)} are too short: {error}"
+        ) from None
     print(f"{duration(available)} left: {size(limited, questions)}")
     print("\n".join(f"left out: {cut}" for cut in cuts) or "nothing is left out")
     sections = estimated(limited).sections.items()
@@ -92,8 +91,8 @@ def limit(
 
 
 def fit(
-    settings: Settings, questions: int, seconds: Callable[[Settings], float], available: float
-) -> tuple[dict[str, Any], tuple[str, ...]]:
+    settings: JsonObject, questions: int, seconds: Callable[[JsonObject], float], available: float
+) -> tuple[JsonObject, tuple[str, ...]]:
     """Find the configuration that fits the available seconds with as few limits as needed.
 
     Args:
@@ -107,27 +106,28 @@ def fit(
     Raises UserError: the smallest configuration takes far longer.
     """
     takes = 0.0
-    limited = copy.deepcopy(dict(settings))
-    lines = dict[str, str]()
+    limited = copy.deepcopy(settings)
+    lines = {}
     for topic, line in _cuts(limited, questions):
-        lines |= {topic: line} if line else {}
+        if line:
+            lines[topic] = line
         takes = seconds(limited)
         if takes <= available:
             return limited, tuple(lines.values())
     if takes <= MAX_OVERRUN * available:
         return limited, (*lines.values(), "the end of the run, perhaps; the command finishes it")
-    left = f"{max(0.0, available):.0f} s are left for it"
     raise UserError(
-        f"even {size(limited, questions)}, without times, take about {takes:.0f} s, and {left}"
+        f"even {size(limited, questions)}, without times, take about {takes:.0f} s, and "
+        f"{max(0.0, available):.0f} s are left for it"
     )
 
 
-def size(settings: Settings, questions: int) -> str:
+def size(settings: JsonObject, questions: int) -> str:
     limit = settings["datasets"][DATASET].get("limit", questions)
     return f"{limit} questions x {len(settings['methods'])} methods"
 
 
-def _cuts(settings: dict[str, Any], questions: int) -> Iterator[tuple[str, str]]:
+def _cuts(settings: JsonObject, questions: int) -> Iterator[tuple[str, str]]:
     """Cut the settings, one step after another; yield the topic of each cut and a line that
     replaces those before.
     """
@@ -152,7 +152,7 @@ def _cuts(settings: dict[str, Any], questions: int) -> Iterator[tuple[str, str]]
 
 
 def _limit_questions(
-    settings: dict[str, Any], questions: int, limits: tuple[int, ...]
+    settings: JsonObject, questions: int, limits: tuple[int, ...]
 ) -> Iterator[tuple[str, str]]:
     for limit in limits:
         if limit < questions:

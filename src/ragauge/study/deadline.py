@@ -54,10 +54,9 @@ class Deadline:
         try:
             yield
         except _OverError:
-            message = (
+            raise UserError(
                 f"--budget: {self.budget_s:.0f} s were over while {activity}; what is done remains"
-            )
-            raise UserError(message) from None
+            ) from None
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, former)
@@ -67,11 +66,6 @@ class Deadline:
         to have a reserve. What it prints goes to the log, and the lines of ragauge among it to the
         screen as well.
         """
-
-        # which a shell has what it starts in the background ignore
-        def accept_interrupts() -> None:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
-
         log.parent.mkdir(parents=True, exist_ok=True)
         with (
             log.open("wb") as output,
@@ -79,7 +73,8 @@ class Deadline:
             subprocess.Popen(
                 command,
                 start_new_session=True,
-                preexec_fn=accept_interrupts,
+                # which a shell has what it starts in the background ignore
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
                 stdout=output,
                 stderr=output,
             ) as process,

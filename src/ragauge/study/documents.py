@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from ragauge.datasets.base.dataset import Document
 from ragauge.errors import UserError
@@ -35,15 +34,9 @@ class SourceDocuments:
     documents: tuple[Document, ...]
     # path in the folder, also without suffix -> title
     names: dict[str, str] = field(default_factory=dict)
-    skipped: dict[str, str] = field(default_factory=dict)  # path in the folder -> reason
-    # path in the folder -> what is missing
-    read_in_part: dict[str, str] = field(default_factory=dict)
-    # path of a page -> share of its characters that are no content
-    left_out: dict[str, float] = field(default_factory=dict)
-    # path -> what was left out of it, as being no content
-    omissions: dict[str, str] = field(default_factory=dict)
-    # suffix -> files of kinds that nothing here reads
-    not_read: dict[str, int] = field(default_factory=dict)
+    # one of NOTES -> path in the folder -> the note; not_read -> suffix -> files of kinds that
+    # nothing here reads
+    unread: dict[str, jsonl.JsonObject] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -51,13 +44,12 @@ class SourceFile:
     """A file of the folder: its documents, and what of it was not read."""
 
     name: str  # its path in the folder
-    documents: Sequence[Document] = ()
-    skipped: str = ""
-    read_in_part: str = ""
-    left_out: float = 0.0
-    omissions: str = ""
+    documents: Sequence[Document]
+    notes: jsonl.JsonObject  # one of NOTES -> the note; falsy: there is none
 
 
+# why a file was skipped; what of it is missing; of a page, the share of its characters that are no
+# content; what was left out, as being no content
 NOTES = ("skipped", "read_in_part", "left_out", "omissions")
 
 
@@ -80,24 +72,24 @@ def read(place: Path) -> SourceDocuments:
     bar_of_files = bar("reading documents", "file", iterable=paths, delay=2)
     with ReaderProcess() as reader:
         read = [_read_file(reader, path, _name(folder, path), short) for path in bar_of_files]
-    notes: dict[str, dict[str, Any]] = {
-        note: {file.name: getattr(file, note) for file in read if getattr(file, note)}
+    unread = {
+        note: {file.name: file.notes[note] for file in read if file.notes.get(note)}
         for note in NOTES
     }
     if not any(file.documents for file in read):
-        raise UserError(f"--documents: {_nothing(place, folder, notes['skipped'])}")
-    _warn("skipped", folder, notes["skipped"])
-    _warn("read in part:", folder, notes["read_in_part"])
-    unread = Counter(_kind(path) for path in files if path not in paths)
-    if unread:
-        counts = ", ".join(f"{count} {suffix}" for suffix, count in unread.items())
+        raise UserError(f"--documents: {_nothing(place, folder, unread['skipped'])}")
+    _warn("skipped", folder, unread["skipped"])
+    _warn("read in part:", folder, unread["read_in_part"])
+    unread["not_read"] = Counter(_kind(path) for path in files if path not in paths)
+    if unread["not_read"]:
+        counts = ", ".join(f"{count} {suffix}" for suffix, count in unread["not_read"].items())
         logger.warning(
             "not read, being of other kinds: %s; convert them to %s",
             counts,
             ", ".join(formats.READERS),
         )
     documents, names = _titled(read, short)
-    return SourceDocuments(tuple(documents), names, not_read=dict(unread), **notes)
+    return SourceDocuments(tuple(documents), names, unread)
 
 
 def _visible_files(folder: Path) -> list[Path]:
@@ -126,16 +118,17 @@ def _read_file(
 ) -> SourceFile:
     if path.name.lower().endswith(RECORDS):
         documents, empty = _records(path, short[name])
-        if documents:
-            return SourceFile(name, documents, read_in_part=empty)
-        return SourceFile(name, skipped=empty)
+        return SourceFile(name, documents, {"read_in_part" if documents else "skipped": empty})
     try:
         content = reader.read(path)
     except UnreadableError as error:
-        return SourceFile(name, skipped=str(error))
-    documents = [Document(content.title or short[name], content.text)]
-    share = round(content.left_out, 3)
-    return SourceFile(name, documents, "", content.warning, share, content.omissions)
+        return SourceFile(name, (), {"skipped": str(error)})
+    notes = {
+        "read_in_part": content.warning,
+        "left_out": round(content.left_out, 3),
+        "omissions": content.omissions,
+    }
+    return SourceFile(name, [Document(content.title or short[name], content.text)], notes)
 
 
 def _warn(what: str, folder: Path, reasons: Mapping[str, str]) -> None:
@@ -155,7 +148,7 @@ def _titled(
     """
     titles = Counter(document.title for file in files for document in file.documents)
     documents = list[Document]()
-    names = dict[str, str]()
+    names = {}
     for file in files:
         if file.name.lower().endswith(RECORDS):
             documents += file.documents
@@ -165,7 +158,8 @@ def _titled(
             if titles[title] > 1 and title != short[file.name]:
                 title = f"{title} ({short[file.name]})"
             documents.append(replace(document, title=title))
-            names |= {short[file.name]: title, file.name: title}
+            names[short[file.name]] = title
+            names[file.name] = title
     return documents, names
 
 
@@ -186,7 +180,7 @@ def _records(path: Path, name: str) -> tuple[list[Document], str]:
     """The documents of JSON lines, and how many have an empty title or text, as BEIR's may. One
     without a title, as in C4, is titled by the file and its line.
     """
-    documents = list[Document]()
+    documents = []
     empty = Counter[str]()
     for number, record in jsonl.read_jsonl(path):
         place = f"{path}:{number}"

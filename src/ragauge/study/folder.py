@@ -24,9 +24,9 @@ def check(folder: Path, names: tuple[str, ...], command: str) -> None:
     hashes = _hashes(folder) or {}
     for path in (folder / name for name in names):
         if path.is_file() and file_sha256(path) not in hashes.get(path.name, ()):
-            ways = f"run it as it is with: {command}; or choose another --out"
             raise UserError(
-                f"{path}: was changed after it was written and would be overwritten; {ways}"
+                f"{path}: was changed after it was written and would be overwritten; "
+                f"run it as it is with: {command}; or choose another --out"
             )
 
 
@@ -70,6 +70,5 @@ def write(folder: Path, files: Mapping[str, bytes]) -> None:
 def _hashes(folder: Path) -> dict[str, list[str]] | None:
     """The hashes of the files that a study wrote into a folder; None for another folder."""
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        hashes: dict[str, list[str]] = json.loads((folder / folders.MARK).read_bytes())["study"]
-        return hashes
+        return json.loads((folder / folders.MARK).read_bytes())["study"]
     return None

@@ -11,7 +11,7 @@ import logging
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -83,10 +83,10 @@ def markdown(content: bytes) -> Content:
     front = FRONT_MATTER.match(text)
     text = text[front.end() :] if front else text
     stated = STATED_TITLE.search(front[2]) if front else None
-    title = stated[2] if stated else _heading(FENCED.sub("", text))
-    return Content(
-        text, title if stated else re.sub(r"[*`]|\[([^]]*)\]\([^)]*\)|\{[^}]*\}$", r"\1", title)
-    )
+    if stated:
+        return Content(text, stated[2])
+    heading = _heading(FENCED.sub("", text))
+    return Content(text, re.sub(r"[*`]|\[([^]]*)\]\([^)]*\)|\{[^}]*\}$", r"\1", heading))
 
 
 def _heading(text: str) -> str:
@@ -154,7 +154,7 @@ def pdf(content: bytes) -> Content:
     return Content("\n\n".join(texts), warning=warning, omissions="; ".join(omissions))
 
 
-READERS: dict[str, Callable[[bytes], Content]] = {
+READERS = {
     ".md": markdown,
     ".txt": plain,
     **dict.fromkeys((".html", ".htm", ".xhtml"), html),

@@ -15,10 +15,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
 
 from ragauge.datasets.study import StudyQuestions
 from ragauge.errors import UserError
+from ragauge.io.jsonl import JsonObject
 from ragauge.io.progress import bar
 from ragauge.methods.evidence import sentences, sft
 from ragauge.methods.evidence.chat import Chat
@@ -117,7 +117,7 @@ class Written:
     def question(self) -> StudyQuestion:
         return StudyQuestion(self.text, (self.spot.answer,), self.spot.passage.document)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Make a line of a file of questions, with the passage and the answer's place in it."""
         return {
             "question": self.text,
@@ -141,7 +141,7 @@ class Generated:
     malformed: Counter[str] = field(default_factory=Counter)  # what was wrong with them
     ended_by: str = "passages"  # or attempts, questions, time
 
-    def account(self) -> dict[str, Any]:
+    def account(self) -> JsonObject:
         return {
             "wanted": self.wanted,
             "kept": len(self.questions),
@@ -220,7 +220,8 @@ def _write(batch: Sequence[Spot], writer: Chat, checks: _Checks, generated: Gene
     for spot, reply in zip(batch, _replies(batch, writer), strict=True):
         written = Written(sft.first_question(reply or ""), spot)
         problem = "no reply" if reply is None else _problem(written)
-        generated.malformed.update([problem] if problem else [])
+        if problem:
+            generated.malformed[problem] += 1
         reason = "malformed" if problem else checks.by_texts(written)
         if reason:
             generated.rejected[reason] += 1
@@ -235,26 +236,25 @@ def _replies(batch: Sequence[Spot], writer: Chat) -> list[str | None]:
     """The writer's reply for each spot; where a model allows it, the question begins as the
     answer's kind wants it.
     """
-    replies: dict[Spot, str | None] = {}
+    replies = {}
     for word in dict.fromkeys(spot.question_word for spot in batch):
         group = [spot for spot in batch if spot.question_word == word]
         requests = []
         for spot in group:  # the examples of the answer's kind stand last, nearest to it
             examples = EXAMPLES[2:] + EXAMPLES[:2] if spot.is_number else EXAMPLES
-            texts = {
-                "title": spot.passage.document,
-                "text": spot.passage.text,
-                "answer": spot.answer,
-            }
-            requests.append(REQUEST.format(examples="\n\n".join(examples), **texts))
+            request = REQUEST.format(
+                examples="\n\n".join(examples),
+                title=spot.passage.document,
+                text=spot.passage.text,
+                answer=spot.answer,
+            )
+            requests.append(request)
         answers = writer.replies(
             requests, sft.QUESTION_TOKENS, f"{sft.CUE} {word}".rstrip(), sft.ALONE
         )
         opened = word if writer.opens else ""
-        replies |= {
-            s: None if t is None else f"{opened} {t.strip()}"
-            for s, t in zip(group, answers, strict=True)
-        }
+        for spot, text in zip(group, answers, strict=True):
+            replies[spot] = None if text is None else f"{opened} {text.strip()}"
     return [replies[spot] for spot in batch]
 
 
@@ -306,8 +306,8 @@ class _Checks:
             if without[question] is False:
                 passage = question.spot.passage
                 document = document_text(passage.document, passage.text)
-                request = f"{document}\n{query_text(question.text)}"
-                requests[question] = f"{StudyQuestions.preamble}\n\n{request}"
+                query = query_text(question.text)
+                requests[question] = f"{StudyQuestions.preamble}\n\n{document}\n{query}"
         answered = self._answers(requests)
         return {
             question: "without_documents" if without[question] else "not_answered"
@@ -320,7 +320,7 @@ class _Checks:
         reply.
         """
         replies = self.reader.replies(list(requests.values()), ANSWER_TOKENS) if requests else []
-        answers: dict[Written, bool | None] = {}
+        answers = {}
         for question, reply in zip(requests, replies, strict=True):
             record = {"prediction": reply, "answers": [question.spot.answer]}
             answers[question] = None if reply is None else bool(score("contains_answer", record))

@@ -212,15 +212,17 @@ def _blocks(element: Element) -> Iterator[str]:
 
 def _block(element: Element) -> Iterator[str]:
     if element.tag in HEADINGS:
-        yield from (
-            f"{'#' * HEADINGS[element.tag]} {title}" for title in [text_line(element)] if title
-        )
+        title = text_line(element)
+        if title:
+            yield f"{'#' * HEADINGS[element.tag]} {title}"
     elif element.tag in LISTS:
         yield from _items(element)
     elif element.tag == "table":
         yield from _rows(element)
     elif element.tag == "pre":
-        yield from filter(str.strip, [_signed("".join(element.itertext())).strip("\n")])
+        text = _signed("".join(element.itertext())).strip("\n")
+        if text.strip():
+            yield text
     else:
         yield from _blocks(element)
 
@@ -261,7 +263,8 @@ def _rows(table: Element) -> Iterator[str]:
         return
     parts = groupby(rows, lambda row: row.getparent())  # head, bodies and foot: no cell spans two
     lines = [line for _, part in parts for line in _grid([*part]) if any(line)]
-    yield from filter(None, ["\n".join(f"| {' | '.join(line)} |" for line in lines)])
+    if lines:
+        yield "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _grid(rows: Sequence[Element]) -> Iterator[list[str]]:

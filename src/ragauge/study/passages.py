@@ -13,6 +13,8 @@ from ragauge.methods.evidence import sentences
 from ragauge.pipelines.database.near_duplicates import originals
 from ragauge.study.documents import SourceDocuments
 
+Span = tuple[int, int]  # the first, and the one after the last
+
 
 @dataclass(frozen=True)
 class Passage:
@@ -36,11 +38,13 @@ class PassageCorpus:
 
     def __str__(self) -> str:
         counts = self.counts
-        treated = "left out of the search" if self.counts["dropped_passages"] else "marked"
-        size = f"{counts['documents']:,} documents, {counts['passages']:,} passages"
+        treated = "left out of the search" if counts["dropped_passages"] else "marked"
         documents = counts["near_duplicate_documents"]
         repeated = counts["near_duplicate_passages"]
-        text = f"{size}; {documents:,} duplicate documents, {repeated:,} duplicate passages"
+        text = (
+            f"{counts['documents']:,} documents, {counts['passages']:,} passages; "
+            f"{documents:,} duplicate documents, {repeated:,} duplicate passages"
+        )
         return f"{text} ({treated})" if documents or repeated else text
 
 
@@ -60,9 +64,10 @@ def build(
     if not every:
         raise UserError("--documents: no document holds a sentence")
     first = originals([passage.text for passage in every])
-    titles_of = defaultdict[int, list[str]](list)
+    titles_of = defaultdict(list)
     for i, passage in enumerate(every):
-        titles_of[int(first[i])] += [passage.document] if drop and first[i] != i else []
+        if drop and first[i] != i:
+            titles_of[int(first[i])].append(passage.document)
     marked = [
         replace(passage, near_duplicate=bool(first[i] != i), stands_for=tuple(titles_of[i]))
         for i, passage in enumerate(every)
@@ -89,7 +94,7 @@ def cut(title: str, text: str, tokenizer: Any, tokens: int, overlap: int) -> Ite
     tokens, of the former. A sentence longer than a passage, such as a table without full stops, is
     cut between its words.
     """
-    spans: list[tuple[int, int]] = []
+    spans = []
     whole = sentences.split(text)
     for (start, stop), offsets in zip(whole, _offsets(text, whole, tokenizer), strict=True):
         cuts = [start, *(start + at for at in _cuts(text[start:stop], offsets, tokens)), stop]
@@ -98,7 +103,7 @@ def cut(title: str, text: str, tokenizer: Any, tokens: int, overlap: int) -> Ite
         yield Passage(title, text[spans[first][0] : spans[last - 1][1]].strip())
 
 
-def _cuts(sentence: str, offsets: Sequence[tuple[int, int]], tokens: int) -> Iterator[int]:
+def _cuts(sentence: str, offsets: Sequence[Span], tokens: int) -> Iterator[int]:
     """Where a sentence is cut so that no piece has more tokens. Before a table's row, else before a
     word, if one begins in a piece's second half. `offsets` (token, 2): first character of each
     token, and that after its last.
@@ -106,28 +111,23 @@ def _cuts(sentence: str, offsets: Sequence[tuple[int, int]], tokens: int) -> Ite
     first = 0
     while len(offsets) - first > tokens:
         ends = range(first + tokens, first + tokens // 2, -1)
-        words = [
-            i
-            for i in ends
-            if any(map(str.isspace, sentence[offsets[i][0] - 1 : offsets[i][0] + 1]))
-        ]
-        rows = (i for i in words if "\n" in sentence[offsets[i][0] - 1 : offsets[i][0] + 1])
+        around = {i: sentence[offsets[i][0] - 1 : offsets[i][0] + 1] for i in ends}
+        words = [i for i in ends if any(map(str.isspace, around[i]))]
+        rows = (i for i in words if "\n" in around[i])
         first = next(rows, words[0] if words else ends[0])
         yield offsets[first][0]
 
 
-def _offsets(
-    text: str, spans: Sequence[tuple[int, int]], tokenizer: Any
-) -> list[list[tuple[int, int]]]:
+def _offsets(text: str, spans: Sequence[Span], tokenizer: Any) -> list[list[Span]]:
     """First and last character of every token of each part of a text; the tokenizer accepts no
     empty list.
     """
     options = {"add_special_tokens": False, "verbose": False, "return_offsets_mapping": True}
     reads = plain_reader(tokenizer, [text])
-    return list(reads([text[a:b] for a, b in spans], **options)["offset_mapping"]) if spans else []
+    return reads([text[a:b] for a, b in spans], **options)["offset_mapping"] if spans else []
 
 
-def groups(counts: Sequence[int], tokens: int, overlap: int) -> Iterator[tuple[int, int]]:
+def groups(counts: Sequence[int], tokens: int, overlap: int) -> Iterator[Span]:
     """Group sentences of these token counts into half-open runs of at most `tokens`, `overlap` of
     them shared.
     """

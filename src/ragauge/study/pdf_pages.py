@@ -24,8 +24,6 @@ REPEATED = 0.45
 MIN_PAGES = 3
 MIN_WORDS = 0.95  # part of the words of pypdf's plain mode that its layout mode must have
 COLUMN_CHARACTERS = 20  # of a line, from which cells side by side are columns of prose
-COLUMNS = "columns or cells that may be mixed up"
-PROBLEMS = ("no text", "almost no text", "garbled text", "words run together", COLUMNS)  # of a page
 # a text that is smaller than the one before it, by this factor at least, and whose line is higher
 # or lower by such parts of that one's size, is raised or lowered
 SMALLER = 0.9
@@ -48,7 +46,7 @@ _PAGE_NUMBER = re.compile(
 
 class Page(NamedTuple):
     text: str
-    problems: dict[str, bool]  # one of PROBLEMS -> whether the page has it
+    problems: dict[str, bool]  # every problem that pages can have -> whether this one has it
     running: set[str]  # lines that were left out
     unread: Counter[str]  # what is not read of it, by kind
 
@@ -81,7 +79,7 @@ def read(pages: Sequence[Any]) -> list[Page]:
             "almost no text": 0 < len(text) < MIN_CHARACTERS and (is_full or _has_image(page)),
             "garbled text": _is_garbled(text),
             "words run together": _are_run_together(text),
-            COLUMNS: has_gutter and not is_placed,
+            "columns or cells that may be mixed up": has_gutter and not is_placed,
         }
         annotations = (str(annotation.get("/Subtype")) for annotation in _annotations(page))
         kinds = (ANNOTATIONS[kind] for kind in annotations if kind in ANNOTATIONS)
@@ -128,13 +126,14 @@ def unread_parts(reader: Any) -> Counter[str]:
     counts = {
         "attached files": len(reader.attachments),
         "hidden layers, which are read": len(hidden),
+        "forms in XFA": int(has_xfa),
     }
-    return +Counter({**counts, "forms in XFA": int(has_xfa)})
+    return +Counter(counts)
 
 
 def warnings(pages: Sequence[Page]) -> Iterator[str]:
-    """Say how many pages are read badly, for each of `PROBLEMS`."""
-    for problem in PROBLEMS:
+    """Say how many pages, of one at least, are read badly, for each problem."""
+    for problem in pages[0].problems:
         bad = [number for number, page in enumerate(pages, start=1) if page.problems[problem]]
         if bad:
             yield f"{len(bad)} of {len(pages)} pages hold {problem}, the first is page {bad[0]}"
@@ -176,8 +175,8 @@ def paragraphs(text: str) -> str:
 
 def lay_out(lines: Sequence[str]) -> tuple[str, bool]:
     """Read lines with gaps: (the text, whether a gutter runs down some of them)."""
-    blocks = list[str]()
-    prose = list[str]()
+    blocks = []
+    prose = []
     first = 0
     while first < len(lines):
         cells, last_row = _rows(lines[first:])

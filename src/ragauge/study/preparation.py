@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import PureWindowsPath
-from typing import Any
 
 import yaml
 
@@ -21,7 +19,7 @@ from ragauge.config.dtypes import with_dtype
 from ragauge.config.model import SERVED, ModelEntry
 from ragauge.cost import machine
 from ragauge.errors import UserError
-from ragauge.io.jsonl import read_object
+from ragauge.io.jsonl import JsonObject, json_lines, read_object
 from ragauge.measure.inputs import local_chat
 from ragauge.methods.base import making
 from ragauge.methods.evidence.chat import Chat, Endpoint, EndpointChat, RecordedChat
@@ -37,7 +35,7 @@ from ragauge.study import (
     writing,
 )
 from ragauge.study.deadline import Deadline
-from ragauge.study.documents import MAX_NAMED, SourceDocuments
+from ragauge.study.documents import MAX_NAMED
 from ragauge.study.passages import PassageCorpus
 from ragauge.study.questions import StudyQuestion, read_questions
 from ragauge.study.settings import ENDPOINT, WRITER, StudySettings
@@ -48,7 +46,6 @@ FILES = (writing.CONFIG, writing.DATA, writing.PASSAGES, writing.RETRIEVAL, GENE
 # of a budget, after which no batch of questions begins; while there are too few
 WRITING_SHARE = 0.35
 WRITING_AT_LAST = 0.5
-UNREAD = ("skipped", "read_in_part", "left_out", "omissions", "not_read")
 LOAD_WINDOW_S = 1.0  # in which the load of other processes is measured
 
 
@@ -56,10 +53,10 @@ LOAD_WINDOW_S = 1.0  # in which the load of other processes is measured
 class Draft:
     """The experiment of a study, before a budget limits it."""
 
-    settings: dict[str, Any]  # the configuration
+    settings: JsonObject  # the configuration
     questions: int
     files: dict[str, bytes]  # name -> content
-    account: dict[str, Any]  # of documents and retrieval, for retrieval.json
+    account: JsonObject  # of documents and retrieval, for retrieval.json
 
     def with_account(self) -> dict[str, bytes]:
         content = json.dumps(self.account, indent=1, ensure_ascii=False).encode()
@@ -90,10 +87,6 @@ def write(study: StudySettings, name: str, deadline: Deadline) -> None:
     folder.write(study.out, {**draft.with_account(), writing.CONFIG: config})
 
 
-def _is_file(name: str) -> bool:
-    return name.lower().endswith(documents.SUFFIXES)
-
-
 def _check_documents(study: StudySettings) -> None:
     """Raise UserError if the folder has a study of other documents, whose results it would mix up."""
     path = study.out / writing.RETRIEVAL
@@ -109,8 +102,9 @@ def _draft(study: StudySettings, name: str, deadline: Deadline) -> Draft:
     questions = read_questions(study.questions) if study.questions else []
     there = {path.name for path in (study.documents, *study.documents.rglob("*"))}
     if not any(name.lower().endswith(documents.RECORDS) for name in there):  # of any titles
-        golds = [PureWindowsPath(question.gold or "").name for question in questions]
-        retrieval.check_gold(filter(_is_file, golds), there)
+        golds = (PureWindowsPath(question.gold or "").name for question in questions)
+        files_of_golds = [gold for gold in golds if gold.lower().endswith(documents.SUFFIXES)]
+        retrieval.check_gold(files_of_golds, there)
     sources = documents.read(study.documents)
     tokenizer = load_tokenizer(resolver.resolve(study.passage_tokenizer))
     corpus = passages.build(
@@ -121,14 +115,14 @@ def _draft(study: StudySettings, name: str, deadline: Deadline) -> Draft:
         drop=study.drop_near_duplicates,
     )
     print(corpus, flush=True)
-    for path, omission in islice(sources.omissions.items(), MAX_NAMED):
+    for path, omission in islice(sources.unread["omissions"].items(), MAX_NAMED):
         print(f"left out of {path}: {omission}")
     folder.claim(study.out)
     files = dict[str, bytes]()
     account = {
         "documents": str(study.documents.resolve()),
         "corpus": corpus.counts,
-        **_unread(sources),
+        **sources.unread,
     }
     if not questions:
         questions, files, account["generation"] = _generated(study, corpus, deadline)
@@ -143,9 +137,8 @@ def _draft(study: StudySettings, name: str, deadline: Deadline) -> Draft:
     rankings = searcher.rankings(texts, study.top, retrieved)
     nearest = [ranking[: study.top] for ranking in rankings[how.chosen]]
     account |= retrieval.report(how, rankings, questions, gold, study.top, searcher.seconds)
-    lines = writing.records(questions, corpus.passages, nearest, gold)
-    files[writing.DATA] = writing.json_lines(lines)
-    files[writing.PASSAGES] = writing.json_lines(
+    files[writing.DATA] = json_lines(writing.records(questions, corpus.passages, nearest, gold))
+    files[writing.PASSAGES] = json_lines(
         {
             "id": ranked_passages.passage_id(passage),
             "title": passage.document,
@@ -157,12 +150,7 @@ def _draft(study: StudySettings, name: str, deadline: Deadline) -> Draft:
     return Draft(_settings(study, name, any(gold)), len(questions), files, account)
 
 
-def _unread(sources: SourceDocuments) -> dict[str, Mapping[str, Any]]:
-    """Account for what was not read of the documents."""
-    return {name: getattr(sources, name) for name in UNREAD}
-
-
-def _settings(study: StudySettings, name: str, has_gold: bool) -> dict[str, Any]:
+def _settings(study: StudySettings, name: str, has_gold: bool) -> JsonObject:
     entry = study.entry.model_copy(update={"source": _absolute(study.model)})
     return writing.configuration(
         name,
@@ -200,8 +188,10 @@ def _print_questions(questions: list[StudyQuestion], passages: int, retriever: s
     if unlabelled:
         print(f"{unlabelled} of {count} questions have no known answer (`answers`)")
     if unlabelled == count:
-        quality = "quality is agreement with the full prompt, which may be wrong"
-        warnings.append(f"no question has a known answer: {quality}")
+        warnings.append(
+            "no question has a known answer: quality is agreement with the full prompt, which may"
+            " be wrong"
+        )
     for text in filter(None, warnings):
         print(f"ragauge: warning: {text}", file=sys.stderr)
     plural = "s" if count > 1 else ""
@@ -210,7 +200,7 @@ def _print_questions(questions: list[StudyQuestion], passages: int, retriever: s
 
 def _generated(
     study: StudySettings, corpus: PassageCorpus, deadline: Deadline
-) -> tuple[list[StudyQuestion], dict[str, bytes], dict[str, Any]]:
+) -> tuple[list[StudyQuestion], dict[str, bytes], JsonObject]:
     """Have a model write questions.
 
     Returns: the questions, the file that holds them, an account of them.
@@ -237,10 +227,15 @@ def _generated(
         at_last=deadline.at(WRITING_AT_LAST),
     )
     print(generated, flush=True)
-    names = {"writer": writer.name, "reader": reader.name, "seed": study.seed}
-    lines = writing.json_lines(written.to_json() for written in generated.questions)
+    lines = json_lines(written.to_json() for written in generated.questions)
     questions = [written.question for written in generated.questions]
-    return questions, {GENERATED: lines}, {**generated.account(), **names}
+    account = {
+        **generated.account(),
+        "writer": writer.name,
+        "reader": reader.name,
+        "seed": study.seed,
+    }
+    return questions, {GENERATED: lines}, account
 
 
 def _local_chat(source: str) -> Chat:

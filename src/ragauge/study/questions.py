@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ragauge.errors import UserError, meant
-from ragauge.io.jsonl import distinct, field, objects, read_jsonl, strings
+from ragauge.io.jsonl import JsonObject, distinct, field, objects, read_jsonl, strings
 from ragauge.methods.prompts.templates import ends_sentence
 
 TABLE_SUFFIXES = (".csv", ".tsv")
@@ -58,14 +58,15 @@ def read_questions(path: Path) -> list[StudyQuestion]:
     file, what may be misread, no questions.
     """
     name = path.name.lower()
-    if path.suffix and not name.endswith((*TABLE_SUFFIXES, *JSON_SUFFIXES)):
+    suffixes = TABLE_SUFFIXES + JSON_SUFFIXES
+    if path.suffix and not name.endswith(suffixes):
         raise UserError(
-            f"{path}: questions are read from files that end with {', '.join((*TABLE_SUFFIXES, *JSON_SUFFIXES))}"
+            f"{path}: questions are read from files that end with {', '.join(suffixes)}"
         )
     questions: dict[str, StudyQuestion] = {}
-    unused = dict[str, None]()
+    unused = {}
     for place, row in _table(path) if name.endswith(TABLE_SUFFIXES) else _lines(path):
-        unused |= dict.fromkeys(name for name in row if name and name not in COLUMNS)
+        unused.update(dict.fromkeys(name for name in row if name and name not in COLUMNS))
         if isinstance(row.get("gold"), list) and len(row["gold"]) == 1:
             [row["gold"]] = row["gold"]
         gold = field(row, "gold", str, place) if row.get("gold") else None
@@ -122,17 +123,18 @@ def _columns(names: Sequence[str], place: str) -> list[str]:
     return columns
 
 
-def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _lines(path: Path) -> Iterator[tuple[str, JsonObject]]:
     """Yield the objects of JSON lines, of one array or of SQuAD's articles, with their places."""
     records: Iterable[tuple[Any, str]]
     records = ((record, f"{path}:{number}") for number, record in read_jsonl(path, parse_float=str))
-    content: Any = None
+    content = None
     try:
         once = partial(distinct, str(path))
         content = json.loads(path.read_bytes(), parse_float=str, object_pairs_hook=once)
-    except (OSError, ValueError, RecursionError) as error:  # it is of JSON lines, or no JSON
-        if isinstance(error, UserError):
-            raise
+    except UserError:
+        raise
+    except (OSError, ValueError, RecursionError):  # it is of JSON lines, or no JSON
+        pass
     if type(content) is list:
         records = objects({"questions": content}, "questions", str(path))
     elif isinstance(content, dict) and "data" in content:
@@ -143,7 +145,7 @@ def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield place, dict(zip(_columns(list(record), place), record.values(), strict=True))
 
 
-def _table(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _table(path: Path) -> Iterator[tuple[str, JsonObject]]:
     """Yield the rows of a table with their places, values without white space around; blank rows
     are skipped.
     """
@@ -185,9 +187,10 @@ def _text(path: Path) -> str:
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        convert = f"iconv -f WINDOWS-1252 -t UTF-8 {path.name} > utf-8.csv"
-        remedy = f"save it as CSV UTF-8, or convert it, as in: {convert}"
-        raise UserError(f"{path}: neither UTF-8 nor UTF-16 with a byte order mark; {remedy}")
+        raise UserError(
+            f"{path}: neither UTF-8 nor UTF-16 with a byte order mark; save it as CSV UTF-8, or "
+            f"convert it, as in: iconv -f WINDOWS-1252 -t UTF-8 {path.name} > utf-8.csv"
+        )
     if '\\"' in text:
         raise UserError(
             f"{path}: a backslash before a quote; a quote inside quotes is written twice"
@@ -204,8 +207,10 @@ def _header(line: str, place: str) -> tuple[str, list[str]]:
     separator = max(folded, key=lambda mark: ("question" in folded[mark], len(folded[mark])))
     columns = _columns(splits[separator], place)
     if "question" not in columns:
-        cut = f"cut at every {SEPARATORS[separator]}, has {', '.join(map(repr, splits[separator]))}"
-        raise UserError(f"{place}: no column 'question'; the first line, {cut}")
+        raise UserError(
+            f"{place}: no column 'question'; the first line, cut at every {SEPARATORS[separator]}, "
+            f"has {', '.join(map(repr, splits[separator]))}"
+        )
     return separator, columns
 
 
@@ -227,7 +232,7 @@ def _check(
     is_beyond = len(cells) > len(columns) or any(map(str.strip, unnamed))
     if is_beyond or (doubtful and question and not is_whole):
         name = SEPARATORS[separator]
-        counts = f"{len(cells)} cells in {len(columns)} columns, cut at every {name}"
         raise UserError(
-            f"{place}: {counts}, the first is {cells[0]!r}; a cell that holds a {name} or a line end needs quotes"
+            f"{place}: {len(cells)} cells in {len(columns)} columns, cut at every {name}, the first"
+            f" is {cells[0]!r}; a cell that holds a {name} or a line end needs quotes"
         )

@@ -32,6 +32,8 @@ def read(
     found = read_rankings(path, names, {question.key: numbers for question in questions})
     for asked in questions:
         if len(found[asked.key]) < min(count, len(passages)):
-            counts = f"{len(found[asked.key])} passages, fewer than --top {count}"
-            raise UserError(f"{path}: {counts}, for the question {asked.question!r}")
+            raise UserError(
+                f"{path}: {len(found[asked.key])} passages, fewer than --top {count}, "
+                f"for the question {asked.question!r}"
+            )
     return list(found.values())

@@ -3,13 +3,13 @@
 import json
 import textwrap
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from ragauge.config import loading
 from ragauge.config.plan.part import RunPaths
 from ragauge.io.files import write_file
+from ragauge.io.jsonl import JsonObject
 from ragauge.report.figures.writing import render
 from ragauge.report.page import numbers, page
 from ragauge.results.runs import Runs
@@ -91,18 +91,21 @@ def _configuration(out: Path, name: str, variant: str, text: str) -> str:
         entry.pop("served", None)  # whose line in front of prompts keeps variants apart
         entry |= {} if model.served else {"dtype": model.dtype}
     how = json.loads((out / RETRIEVAL).read_bytes())["retrieval"]
-    by = f"{how['chosen']}, dense retrieval by {how['encoder']}"
-    comments = f"{text}\npassages: the first {how['top']} by {by}\n"
+    comments = (
+        f"{text}\npassages: the first {how['top']} by {how['chosen']}, "
+        f"dense retrieval by {how['encoder']}\n"
+    )
     return textwrap.indent(comments, "# ") + yaml.safe_dump(settings, sort_keys=False)
 
 
-def _reason(found: numbers.Recommendation, group: dict[str, Any]) -> str:
+def _reason(found: numbers.Recommendation, group: JsonObject) -> str:
     """Quality, wait and the rule that chose the variant, in words."""
     row = found.row
     kind = group["cost"]
     quality = row["quality"]
-    interval = f"[{quality['low']:.3f}, {quality['high']:.3f}]"
-    words = [f"{group['metric']} {quality['mean']:.3f} {interval}"]
+    words = [
+        f"{group['metric']} {quality['mean']:.3f} [{quality['low']:.3f}, {quality['high']:.3f}]"
+    ]
     if kind:
         name, unit = numbers.COSTS[kind]
         words.append(f"{name}: {numbers.wait(row, kind, group['state']):.3g} {unit}")

@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path, PureWindowsPath
-from typing import Any
 
 import numpy as np
 
 from ragauge.errors import UserError, meant
 from ragauge.io.files import write_file
+from ragauge.io.jsonl import JsonObject
 from ragauge.io.progress import bar
 from ragauge.methods.rankers.bm25 import CorpusBM25
 from ragauge.metrics.base import comparable
@@ -79,7 +79,7 @@ class Searcher:
         retrieval = self.retrieval
         texts = self.texts
         depth = min(max(count, DEPTH), len(texts))
-        found: dict[str, Ranking] = {}
+        found = {}
         matched: Ranking = []
         if retrieval.kind != "dense":
             with self._clock("bm25"):
@@ -138,7 +138,7 @@ def dense(
         scores.append(np.take_along_axis(products, best, 1))
         numbers.append(best + start)
     order = np.argsort(-np.concatenate(scores, axis=1), axis=1, kind="stable")[:, :depth]
-    return list(np.take_along_axis(np.concatenate(numbers, axis=1), order, 1).tolist())
+    return np.take_along_axis(np.concatenate(numbers, axis=1), order, 1).tolist()
 
 
 def _embeddings(
@@ -200,12 +200,12 @@ def reranked(
 
 def _best(scores: np.ndarray, depth: int) -> list[int]:
     """Return the numbers of the largest scores, in their order; ties go to the earlier one."""
-    return list(np.argsort(-scores, kind="stable")[:depth].tolist())
+    return np.argsort(-scores, kind="stable")[:depth].tolist()
 
 
 def check_gold(golds: Iterable[str], names: Collection[str]) -> None:
     """Raise UserError if gold documents are not among the names of documents: all of them."""
-    unknown = list[str]()
+    unknown = []
     for gold in dict.fromkeys(golds):
         if len(_named(gold, names)) != 1:
             near = _nearest(gold, list(names))
@@ -216,8 +216,9 @@ def check_gold(golds: Iterable[str], names: Collection[str]) -> None:
 
 def _named(gold: str, names: Collection[str]) -> list[str]:
     """The names that a gold document's may mean: this one, else those of files in any folder."""
-    is_known = gold in names
-    return [gold] if is_known else [name for name in names if PureWindowsPath(name).name == gold]
+    if gold in names:
+        return [gold]
+    return [name for name in names if PureWindowsPath(name).name == gold]
 
 
 def gold_passages(
@@ -232,7 +233,7 @@ def gold_passages(
     """
     check_gold((question.gold for question in questions if question.gold), originals)
     texts = [comparable(passage.text) for passage in passages]
-    by_document = defaultdict[str, list[int]](list)
+    by_document = defaultdict(list)
     for number, passage in enumerate(passages):
         for title in {originals[document] for document in (passage.document, *passage.stands_for)}:
             by_document[title].append(number)
@@ -261,7 +262,7 @@ def report(
     gold: Sequence[Sequence[int]],
     count: int,
     seconds: Mapping[str, float],
-) -> dict[str, Any]:
+) -> JsonObject:
     """Report the ranks, from 1, of each question's gold passages in every ranking: the item
     `study_retrieval` reads it. `gold`: (question, any) passages of the whole corpus that answer the
     question; a question gets `count` passages; `seconds`: of `Searcher`.
@@ -272,9 +273,13 @@ def report(
             name: [rank for rank, passage in enumerate(ranking[i], start=1) if passage in answering]
             for name, ranking in rankings.items()
         }
-        known_by = "answer" if question.gold is None else "document"
-        facts = {"id": question.key, "known_by": known_by, "gold": len(answering)}
-        rows.append({**facts, "ranks": ranks})
+        row = {
+            "id": question.key,
+            "known_by": "answer" if question.gold is None else "document",
+            "gold": len(answering),
+            "ranks": ranks,
+        }
+        rows.append(row)
     how = {
         **asdict(retrieval),
         "chosen": retrieval.chosen,

@@ -83,11 +83,15 @@ class StudySettings:
         Raises UserError: options contradict each other, or name a model that is not known.
         """
         if not 0 <= self.overlap_tokens < self.passage_tokens:
-            limits = f"must be from 0 to below {self.passage_tokens}"
-            raise UserError(f"--overlap-tokens: {self.overlap_tokens} {limits}")
+            raise UserError(
+                f"--overlap-tokens: {self.overlap_tokens} must be from 0 to below "
+                f"{self.passage_tokens}"
+            )
         if self.out.resolve().is_relative_to(self.documents.resolve()):
-            where = f"lies in {self.documents}, whose files are the documents"
-            raise UserError(f"--out: {self.out} {where}; choose another")
+            raise UserError(
+                f"--out: {self.out} lies in {self.documents}, whose files are the documents; "
+                "choose another"
+            )
         if self.generate_questions is None:
             for option in ("writer", "attempts"):
                 if getattr(self, option) is not None:
@@ -95,8 +99,9 @@ class StudySettings:
         if self.retrieval.startswith(SERVED):
             return replace(self, retrieval="dense", encoder=self.retrieval).checked()
         if self.retrieval not in RETRIEVALS:
-            choices = (*RETRIEVALS, f"{SERVED}NAME")
-            raise unknown("retrieval", self.retrieval, choices, "--retrieval")
+            raise unknown(
+                "retrieval", self.retrieval, (*RETRIEVALS, f"{SERVED}NAME"), "--retrieval"
+            )
         sources = dict[str, Any]()
         for option, (kind, elsewhere) in SOURCES.items():
             source = getattr(self, option)
@@ -105,9 +110,9 @@ class StudySettings:
         if self.is_served:
             check_served(self.entry)
         elif self.tokenizer:
-            reason = f"only for a model {SERVED}NAME; {self.model} has its own"
-            raise UserError(f"--tokenizer: {reason}")
+            raise UserError(f"--tokenizer: only for a model {SERVED}NAME; {self.model} has its own")
         if self.device.startswith("cuda") and device_here(AUTO) == "cpu":
-            reason = "torch finds no CUDA device here; known: cpu"
-            raise UserError(f"--device: {self.device!r}: {reason}")
+            raise UserError(
+                f"--device: {self.device!r}: torch finds no CUDA device here; known: cpu"
+            )
         return replace(self, **sources)

@@ -41,8 +41,9 @@ def prepare(content: bytes) -> tuple[io.BytesIO, str, Counter[str], Counter[str]
         parts = [p for p in package.infolist() if p.filename.endswith((".xml", ".rels"))]
         size = sum(part.file_size for part in parts)
         if size > LARGEST_XML_BYTES:  # kilobytes of zip can hold terabytes
-            limit = f"read are up to {LARGEST_XML_BYTES >> 20} MB"
-            raise UnreadableError(f"unpacks to {size >> 20:,} MB of text; {limit}")
+            raise UnreadableError(
+                f"unpacks to {size >> 20:,} MB of text; read are up to {LARGEST_XML_BYTES >> 20} MB"
+            )
         parser = etree.XMLParser(resolve_entities=False, no_network=True)
         texts = (STRICT.sub(TRANSITIONAL, package.read(part)) for part in parts)
         trees = [etree.fromstring(text, parser) for text in texts]

@@ -1,18 +1,18 @@
 """The data set and the configuration of a study."""
 
-import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ragauge.datasets import study
+from ragauge.io.jsonl import JsonObject
 from ragauge.study.passages import Passage
 from ragauge.study.questions import StudyQuestion
 from ragauge.text import clean
 
 REFERENCES = ("closed_book", "naive", "top_k1")  # what the others are compared with
-METHODS: dict[str, dict[str, Any]] = {
+METHODS: dict[str, JsonObject] = {
     "closed_book": {},
     "naive": {},
     **{f"top_k{k}": {"method": "top", "top_k": k} for k in (1, 2, 3, 5)},
@@ -37,7 +37,7 @@ def records(
     passages: Sequence[Passage],
     nearest: Sequence[Sequence[int]],
     gold: Sequence[Sequence[int]],
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[JsonObject]:
     """Make the lines of the data set `study`. `nearest`: (question, any) passages that retrieval
     found, the best first; `gold`: those that answer the question.
     """
@@ -51,11 +51,10 @@ def records(
             }
             for i, p in ((i, passages[i]) for i in numbers)
         ]
-        answers = list(map(clean, question.answers))
         yield {
             "id": question.key,
             "question": clean(question.question),
-            "answers": answers,
+            "answers": list(map(clean, question.answers)),
             "documents": documents,
         }
 
@@ -70,39 +69,38 @@ def configuration(
     seed: int = 0,
     judge: str | None = None,
     target_first_token_s: float | None = None,
-) -> dict[str, Any]:
+) -> JsonObject:
     """Configure the experiment: every method on the study's questions, timed, as an item and a
     page. `model` is its entry of the configuration, with `source`, and `methods` those that its
     engine runs. With `retrieval` some question has a gold passage. `judge` is a local model, or
     `endpoint`.
     """
-    timed = [method for method in methods if method not in UNTIMED]
-    is_served = str(model["source"]).startswith("openai:")
-    apart = {"served": {**model.get("served", {}), "own_cache": True}} if is_served else {}
-    # of a decoder here, not of a server
-    latency = {"latency": {"methods": timed, "dataset": DATASET, **LATENCY}}
-    target = {"target_first_token_s": target_first_token_s} if target_first_token_s else {}
-    return {
+    source = str(model["source"])
+    entry = dict(model)
+    settings = {
         "run": name,
         "seed": seed,
-        "models": {
-            label(re.split(r"[/:]", str(model["source"]).rstrip("/"))[-1]): {**model, **apart}
-        },
+        "models": {label(re.split(r"[/:]", source.rstrip("/"))[-1]): entry},
         "datasets": {
             DATASET: {"dataset": "study", "data": str(data), "max_new_tokens": NEW_TOKENS}
         },
         "methods": {method: dict(METHODS[method]) for method in methods},
-        **({} if is_served else latency),
-        **target,
-        **({"judge": {"of": "answers", "methods": list(methods), "model": judge}} if judge else {}),
-        "items": ["frontier", "study_answers", *(["study_retrieval"] if retrieval else [])],
     }
+    if source.startswith("openai:"):
+        entry["served"] = {**model.get("served", {}), "own_cache": True}
+    else:  # of a decoder here, not of a server
+        timed = [method for method in methods if method not in UNTIMED]
+        settings["latency"] = {"methods": timed, "dataset": DATASET, **LATENCY}
+    if target_first_token_s:
+        settings["target_first_token_s"] = target_first_token_s
+    if judge:
+        settings["judge"] = {"of": "answers", "methods": list(methods), "model": judge}
+    items = ["frontier", "study_answers"]
+    if retrieval:
+        items.append("study_retrieval")
+    return {**settings, "items": items}
 
 
 def label(name: str) -> str:
     """Turn a name into one that configurations accept."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).lstrip("._-") or "study"
-
-
-def json_lines(records: Iterable[Mapping[str, Any]]) -> bytes:
-    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()

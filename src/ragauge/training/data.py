@@ -168,7 +168,7 @@ def passages(
     have any.
     """
     tokenizer = load_tokenizer(resolver.resolve(settings.model))
-    documents: list[TrainingDocument] = []
+    documents = []
     for article in articles:
         cut = sft.cut(article, tokenizer, settings.document_tokens, settings.sentences)
         documents += in_random_order(cut, settings)[: 1 if one_each else None]
@@ -199,7 +199,7 @@ class QuestionWriter:
         self.settings = settings
         self.path = path
         self.threads = threads
-        self.counts: Counter[str] = Counter(asked=0, kept=0)
+        self.counts = Counter(asked=0, kept=0)
         self.problems: Counter[str] = Counter()
         self._usable: set[str] = set()  # questions
 
@@ -227,9 +227,8 @@ class QuestionWriter:
         for span in document.spans:
             reply = next(replies) or ""
             question = sft.first_question(reply)
-            problem = "no reply"
-            if reply:
-                problem = sft.problem(question, document.span_text(span), document.title) or ""
+            text = document.span_text(span)
+            problem = sft.problem(question, text, document.title) if reply else "no reply"
             if not problem and question.lower() in self._usable:
                 problem = "was asked before"
             self.counts["asked"] += 1

@@ -116,7 +116,7 @@ class Material:
         # a decoder that was fine-tuned before goes on as it was
         before = read_account(settings.model).wrapping.get("template")
         stated = settings.template or resolver.describe(settings.model)["template"] or before
-        self.template: str = stated or ("chat" if self.tokenizer.chat_template else "plain")
+        self.template = stated or ("chat" if self.tokenizer.chat_template else "plain")
         closing = token_ids(self.tokenizer, after_response(self.template, self.tokenizer))
         # the model may have several end tokens, of which the template writes one after a turn
         self.end_token = next(filter(self.shape.eos.__contains__, closing), self.shape.eos[0])
@@ -135,11 +135,7 @@ class Material:
     @cached_property
     def held_out(self) -> list[Encoded]:
         """The documents of the held-out loss."""
-        return (
-            self._encoded(sft_data.HELD_OUT)
-            if (self.folder / sft_data.HELD_OUT).stat().st_size
-            else []
-        )
+        return self._encoded(sft_data.HELD_OUT)
 
     def _encoded(self, name: str) -> list[Encoded]:
         """Each document's requests in one pass, or one pass per request where positions cannot be
@@ -216,7 +212,7 @@ def pack(encoded: Encoded, windows: Sequence[int] = ()) -> DecoderInputs:
     ids = list(encoded.document)
     positions = list(range(len(encoded.document)))
     response_positions: list[int] = []
-    labels: list[int] = []
+    labels = []
     owner = [0] * len(ids)
     for number, (request, response) in enumerate(encoded.requests, start=1):
         first = len(ids) + len(request) - 1

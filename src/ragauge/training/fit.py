@@ -156,7 +156,7 @@ class RetroFit(TimedTrainer):
         """Train until the budget is spent, and write the curve and the weights; returns the file of
         weights.
         """
-        curve = list[dict[str, float]]()
+        curve = []
         loss = {}
         for point in self.run():
             if "loss" in point:

@@ -153,9 +153,9 @@ class TimedTrainer(Trainer):
             # nothing is read from it once training has begun
             if self.checkpoint is None or self.started:
                 raise
-            again = f"remove {self.folder} to train from the beginning"
             raise UserError(
-                f"{self.checkpoint}: damaged ({error_line(error)[:200]}); {again}"
+                f"{self.checkpoint}: damaged ({error_line(error)[:200]}); "
+                f"remove {self.folder} to train from the beginning"
             ) from error
         return [point for point in self.state.log_history if "train_runtime" not in point]
 

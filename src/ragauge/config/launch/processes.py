@@ -47,9 +47,10 @@ def check_committed(run: str, file: Path = Path(__file__)) -> None:
     """Raise UserError if a reference run, which is published, is of code that no commit has."""
     changed = uncommitted(file)
     if run.startswith("reference") and changed:
-        count = f"{len(changed)} files have uncommitted changes, the first is {changed[0]}"
         raise UserError(
-            f"reports/{run}: {count}; commit them, or give the run a name that does not begin with 'reference'"
+            f"reports/{run}: "
+            f"{len(changed)} files have uncommitted changes, the first is {changed[0]}"
+            "; commit them, or give the run a name that does not begin with 'reference'"
         )
 
 

@@ -41,7 +41,6 @@ class DataPlan(PlanPart):
 
     def settings(self, labels: Labels) -> dict[str, Any]:
         """What the questions depend on, the contents of the file that they are read from included."""
-        file = self.file(labels)
         entry = self.config.datasets[labels.dataset]
         keys = entry.model_dump(
             include={"dataset", "data", "options", "skip", "revision", "sha256"}, exclude_none=True
@@ -49,7 +48,7 @@ class DataPlan(PlanPart):
         return {
             **keys,
             "seed": self.config.dataset_seed(labels.dataset),
-            "contents": contents([file] if isinstance(file, str) else file),
+            "contents": contents(self.file(labels)),
         }
 
     def code(self, labels: Labels) -> str:
@@ -79,9 +78,7 @@ class AnswerPlan(PlanPart):
         ]
 
     def files(self) -> list[str]:
-        return [
-            f"{self.paths.answers}.jsonl".format(**job._asdict()) for job in self.config.answers()
-        ]
+        return list(map(self.paths.records, self.config.answers()))
 
     def parts(self, labels: Labels) -> list[str]:
         """The records of the jobs that a variant's questions are dealt to."""

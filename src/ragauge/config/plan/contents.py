@@ -23,7 +23,7 @@ def contents(paths: Sequence[str]) -> list[str]:
     A hash is cached with the file's path, size, inode and times, so that large weights are read
     once. A file that does not exist yet, as another rule makes it, has none.
     """
-    hashes: dict[str, str] = {}
+    hashes = {}
     cache = home() / CACHE
     cached = _read(cache) if paths else {}
     for path in map(Path, paths):

@@ -62,7 +62,7 @@ class ItemPlan(PlanPart):
         studies = self.config.retrievals().values() if reads.retrieval else ()
         paths = self.paths
         inputs: dict[str, list[str]] = {
-            "answers": [f"{paths.answers}.jsonl".format(**job._asdict()) for job in jobs],
+            "answers": list(map(paths.records, jobs)),
             **{
                 protocol: [getattr(paths, protocol).format(dataset=d, model=m) for d, m in pairs]
                 for protocol, pairs in self._timed_pairs(reads).items()

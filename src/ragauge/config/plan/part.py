@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from string import Formatter
 from typing import Any
 
-from ragauge.config.experiment import Config
+from ragauge.config.experiment import AnswerJob, Config
 
 Labels = Any  # Snakemake's wildcards: each label of a job is an attribute
 ASSET = "resources/assets/{asset}.json"  # a manifest: what the asset is, hash by hash
@@ -75,6 +75,10 @@ class RunPaths:
         for name, pattern in vars(RunPaths).items():
             if isinstance(pattern, str) and not name.startswith("_"):
                 setattr(self, name, pattern.replace("RUN", run, 1))
+
+    def records(self, job: AnswerJob) -> str:
+        """The file of the answers of a job."""
+        return f"{self.answers}.jsonl".format(**job._asdict())
 
 
 class PlanPart:

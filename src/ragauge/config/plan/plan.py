@@ -11,23 +11,12 @@ from ragauge.config.experiment import Config
 from ragauge.config.plan.answers import AnswerPlan, DataPlan, JudgementPlan
 from ragauge.config.plan.contents import contents
 from ragauge.config.plan.items import ItemPlan
-from ragauge.config.plan.part import (
-    ALONE,
-    ASSET,
-    Labels,
-    PlanPart,
-    RunPaths,
-    filled,
-    grown,
-    manifest,
-)
+from ragauge.config.plan.part import ASSET, Labels, PlanPart, manifest
 from ragauge.config.plan.pipelines import PipelinePlan
 from ragauge.config.plan.retrieval import RetrievalPlan
 from ragauge.config.plan.servers import ServerPlan
 from ragauge.config.plan.timing import TimingPlan
 from ragauge.config.plan.training import TrainingPlan
-
-__all__ = ["ALONE", "ASSET", "Labels", "Plan", "RunPaths", "filled", "grown", "manifest"]
 
 
 class Plan(PlanPart):

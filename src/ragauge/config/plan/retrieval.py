@@ -27,24 +27,9 @@ class RetrievalPlan(PlanPart):
 
     def sources(self) -> Iterator[str]:
         for database in self.config.databases.values():
-            yield database.tokenizer
-            sources = [
-                *database.sources,
-                *(
-                    s
-                    for evaluation_set in database.evaluation_sets.values()
-                    for s in evaluation_set.sources
-                ),
-            ]
-            yield from (source for source in sources if is_asset(source))
-        yield from self.encoders()
-
-    def encoders(self) -> set[str]:
-        """Return the text encoders of the databases and of the comparisons of stale queries: names,
-        or sources.
-        """
-        databases = {database.encoder for database in self.config.databases.values()}
-        return databases | {compared.encoder for compared in self.config.staleness.values()}
+            yield from (database.tokenizer, database.encoder)
+        yield from filter(is_asset, self.config.corpora())
+        yield from (compared.encoder for compared in self.config.staleness.values())
 
     def label_options(self, labels: Labels) -> list[str]:
         """Return the labels of a job of a database as options of `ragauge index`."""

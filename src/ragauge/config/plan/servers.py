@@ -72,15 +72,12 @@ class ServerPlan(PlanPart):
         client = self.config.pipelines[self._clients(labels)[0].pipeline]
         if client.server_cert is None:
             return encoder
-        files = {
-            "tls-cert": client.server_cert,
-            "tls-key": client.server_key,
-            "token-file": client.token_file,
-        }
         return [
             *encoder,
             "--host=0.0.0.0",
-            *(f"--{option}={path}" for option, path in files.items()),
+            f"--tls-cert={client.server_cert}",
+            f"--tls-key={client.server_key}",
+            f"--token-file={client.token_file}",
         ]
 
     def code(self, labels: Labels) -> str:
@@ -126,12 +123,16 @@ class ServerPlan(PlanPart):
         needed = len(servers) if cluster else sum(map(self.config.server_threads, servers))
         if servers and at_a_time is not None and at_a_time <= needed:
             needs = f"need at least {needed + 1} {'jobs at a time' if cluster else 'cores'}"
-            reason = f"{len(servers)} servers that are jobs (server: job) and a pipeline {needs}"
-            raise UserError(f"pipelines: {reason}; this run has {at_a_time}")
+            raise UserError(
+                f"pipelines: {len(servers)} servers that are jobs (server: job) and a pipeline "
+                f"{needs}; this run has {at_a_time}"
+            )
         for label in (labels[0] for labels in servers.values() if cluster):
             if self.config.pipelines[label].server_cert is None:
-                reason = f"on a cluster other machines ask the server of a job; give {', '.join(CREDENTIALS)}"
-                raise UserError(f"pipelines.{label}.server: {reason}")
+                raise UserError(
+                    f"pipelines.{label}.server: "
+                    f"on a cluster other machines ask the server of a job; give {', '.join(CREDENTIALS)}"
+                )
 
     def _clients(self, labels: Labels) -> list[SimpleNamespace]:
         return [

@@ -41,7 +41,7 @@ class TimingPlan(PlanPart):
             is_median = getattr(section, "answer_tokens", None) == "median"
             timed = {(labels.dataset, labels.model, name) for name in section.methods}
             jobs = [job for job in self.config.answers() if is_median and tuple(job) in timed]
-            return [f"{self.paths.answers}.jsonl".format(**job._asdict()) for job in jobs]
+            return list(map(self.paths.records, jobs))
 
         return of_job
 

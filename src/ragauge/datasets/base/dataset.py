@@ -134,8 +134,10 @@ class Dataset(ABC):
             UserError: it cannot be fetched, or has no source.
         """
         if not self.hub:
-            how = "give a file with --data, or as `data` of a configuration"
-            raise UserError(f"data set {self.name!r} has no source of its own; {how}")
+            raise UserError(
+                f"data set {self.name!r} has no source of its own; "
+                "give a file with --data, or as `data` of a configuration"
+            )
         return _from_hub(self.name, self.hub)
 
     def official(self, pin: Pin | None = None) -> Path:

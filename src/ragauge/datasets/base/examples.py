@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from ragauge.datasets.base.dataset import Example
 from ragauge.errors import UserError, validating
 from ragauge.io.files import write_file
-from ragauge.io.jsonl import read_jsonl
+from ragauge.io.jsonl import json_lines, read_jsonl
 
 _EXAMPLE = TypeAdapter(Example)
 
@@ -21,7 +21,7 @@ def write_examples(path: Path, examples: Iterable[Example]) -> None:
     """Write one JSON line per example, atomically."""
     rows = [asdict(example) for example in examples]
     rows = [{key: value for key, value in row.items() if key != "trace" or value} for row in rows]
-    write_file(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
+    write_file(path, json_lines(rows))
 
 
 def read_examples(path: Path) -> list[Example]:

@@ -18,8 +18,7 @@ def make(name: str, *, seed: int = 0, **options: Any) -> Dataset:
         UserError: unknown name or option, or a value out of range.
     """
     named = {"seed": seed, **options}
-    dataset: Dataset = declared.make("dataset", name, Dataset, f"dataset {name}", named)
-    return dataset
+    return declared.make("dataset", name, Dataset, f"dataset {name}", named)
 
 
 def load(

@@ -21,7 +21,7 @@ from threading import Lock
 from typing import Any
 
 from ragauge.cost.trace import Call, Trace
-from ragauge.engines.protocol import SERVED, Capabilities, EngineLostError, Limits, Response, Traced
+from ragauge.engines.protocol import SERVED, EngineLostError, Limits, Response, Traced
 from ragauge.engines.served.completions import (
     Completion,
     count,
@@ -35,7 +35,7 @@ from ragauge.errors import UserError
 from ragauge.io.records import ServedResponse
 
 PREFIX = "openai:"  # of sources
-CAPABILITIES: Capabilities = SERVED
+CAPABILITIES = SERVED
 
 UNBOUNDED = 1 << 30  # tokens of a context that nobody states: the server refuses what is too long
 # before and after the user's turn; code points that no text may have
@@ -114,6 +114,7 @@ class _Quirks:
     may_think: bool = True
 
 
+@dataclass(eq=False)
 class ServedEngine(Traced):
     """A served model. Times are from the sending of the attempt that succeeded, as a client sees
     them.
@@ -122,35 +123,24 @@ class ServedEngine(Traced):
     capabilities = CAPABILITIES
     peak_cache_bytes = 0  # the server does not say
 
-    def __init__(
-        self,
-        model: str,
-        server: JsonServer,
-        tokenizer: PieceTokenizer,
-        *,
-        max_context: int | None = None,
-        body: JsonObject | None = None,
-        concurrency: int | None = None,
-        name: str = "",
-    ) -> None:
-        self.model = model
-        self.name = name  # of the server, in place of its address
-        self.server = server
-        self.tokenizer = tokenizer
-        self.max_context = max_context or UNBOUNDED
-        # further keys of every request; one with None leaves a key out
-        self.body = dict(body or {})
-        self.concurrency = concurrency  # requests at a time; None: as the run says
-        self.first_token_at: float | None = None
-        self.cut = False
-        # while tracing: counts of all requests, times of the last
-        self.exchange: ServedResponse | None = None
-        self.completion: Completion | None = None  # the last one
-        # of measurements: sends each request once, in place of the server
-        self.client: StreamClient | None = None
-        self.nonce: Callable[[], str] = str  # what stands in front of a prompt
-        self._turn: Lock | None = None
-        self._quirks = _Quirks()
+    model: str
+    server: JsonServer
+    tokenizer: PieceTokenizer
+    max_context: int
+    name: str  # of the server, in place of its address
+    # further keys of every request; one with None leaves a key out
+    body: JsonObject = field(default_factory=dict)
+    concurrency: int | None = None  # requests at a time; None: as the run says
+    first_token_at: float | None = None
+    cut: bool = False
+    # while tracing: counts of all requests, times of the last
+    exchange: ServedResponse | None = None
+    completion: Completion | None = None  # the last one
+    # of measurements: sends each request once, in place of the server
+    client: StreamClient | None = None
+    nonce: Callable[[], str] = str  # what stands in front of a prompt
+    _turn: Lock | None = None
+    _quirks: _Quirks = field(default_factory=_Quirks)
 
     def for_thread(self, turn: Lock, concurrency: int) -> ServedEngine:
         """An engine for one of `concurrency` threads. The threads hold `turn` except while they
@@ -351,8 +341,8 @@ def load(
         source.removeprefix(PREFIX),
         server,
         pieces,
-        max_context=max_context,
-        name=os.environ.get(f"{environment}_SERVER", ""),
+        max_context or UNBOUNDED,
+        os.environ.get(f"{environment}_SERVER", ""),
         **options,
     )
 
@@ -396,13 +386,13 @@ def _splitter(source: str) -> Callable[[str], list[str]]:
         ]
 
     def split(text: str) -> list[str]:
-        parts = re.split(f"([{USER}{ASSISTANT}])", text)
-        return [
-            piece
-            for i, part in enumerate(parts)
-            if part
-            for piece in ([part] if i % 2 else cut(part))
-        ]
+        pieces = list[str]()
+        for part in re.split(f"([{USER}{ASSISTANT}])", text):
+            if part in (USER, ASSISTANT):
+                pieces.append(part)
+            elif part:
+                pieces += cut(part)
+        return pieces
 
     return split
 
@@ -430,7 +420,8 @@ def _refused_key(error: EndpointError, body: JsonObject) -> str | None:
     """The key of a request that a server refuses by its name, or by the name of the key that it
     wants in its place.
     """
-    keys = [key for key in REFUSABLE if key in body] if error.status in PROMPT_ERRORS else []
-    return next(
-        (key for key in keys if re.search(rf"\b{REFUSABLE[key] or key}\b", error.detail)), None
-    )
+    if error.status in PROMPT_ERRORS:
+        for key, other in REFUSABLE.items():
+            if key in body and re.search(rf"\b{other or key}\b", error.detail):
+                return key
+    return None

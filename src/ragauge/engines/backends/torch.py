@@ -6,16 +6,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ragauge.engines.protocol import DECODING, Capabilities
+from ragauge.engines.protocol import DECODING
 
 if TYPE_CHECKING:
     from ragauge.engines.lm import LM
 
-CAPABILITIES: Capabilities = DECODING
+CAPABILITIES = DECODING
 
 
-def load(source: str, *, weights: str = "full", kv: str = "full", **options: Any) -> LM:
+def load(source: str, **options: Any) -> LM:
     """The decoder and tokenizer of a source; see `ragauge.engines.loading.load_lm`."""
     from ragauge.engines.loading import load_lm
 
-    return load_lm(source, weights=weights, kv=kv, **options)
+    return load_lm(source, **options)

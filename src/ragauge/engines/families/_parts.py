@@ -72,9 +72,11 @@ def windows(config: Config, window: int | None, slides: Callable[[int], bool]) -
         )
     else:
         sliding = [kind == "sliding_attention" for kind in types]
-    if any(sliding) and window is None:
+    if not any(sliding):
+        return ()
+    if window is None:
         raise UserError("layer_types: sliding_attention needs a sliding_window")
-    return tuple(window or 0 if slid else 0 for slid in sliding) if any(sliding) else ()
+    return tuple(window if slides_here else 0 for slides_here in sliding)
 
 
 def refuse(config: Config, key: str, *accepted: Any) -> None:

@@ -44,8 +44,13 @@ def shape(config: Config) -> Shape:
     refuse(scaling, "rope_type", "default", "linear")  # its checkpoints have no other
     if scaling and "rope_type" not in scaling:  # transformers reads no "type" here
         raise UserError(f"rope_scaling: {scaling!r} has no rope_type")
-    llama_keys = {"hidden_act": None, "mlp_bias": False}
-    config = {"head_dim": HEAD_DIM, "tie_word_embeddings": True, **config, **llama_keys}
+    config = {
+        "head_dim": HEAD_DIM,
+        "tie_word_embeddings": True,
+        **config,
+        "hidden_act": None,
+        "mlp_bias": False,
+    }
     return replace(
         llama.llama_shape(config, default_theta=THETA, others=("rope_local_base_freq",)),
         family="gemma3",

@@ -35,9 +35,8 @@ def convert(part: str, tensor: Tensor, shape: Shape, config: Config) -> Tensor:
     if part != "qkv" or shape.rotary_dim is None:
         return tensor
     rotated, rest = torch.arange(shape.head_dim).tensor_split([shape.rotary_dim])
-    order = torch.cat(
-        [*(torch.cat(halves) for halves in zip(rotated.chunk(2), rest.chunk(2), strict=True))]
-    )
+    halves = zip(rotated.chunk(2), rest.chunk(2), strict=True)
+    order = torch.cat([torch.cat(half) for half in halves])
     by_head = tensor.unflatten(0, (-1, shape.head_dim))
     turned = shape.heads[0] + shape.kv_heads[0]
     return torch.cat([by_head[:turned, order], by_head[turned:]]).flatten(0, 1)

@@ -129,7 +129,7 @@ def runs_fused(dtype: torch.dtype, tokens: int) -> bool:
 
     Blocks of a GGUF file (uint8) always do: no operator of torch multiplies with them.
     """
-    if dtype == torch.uint8:
-        return tokens <= MOST_ROWS
     operation = Operation.ONE_TOKEN if tokens == 1 else Operation.FEW_TOKENS
-    return tokens <= MOST_ROWS and _active.kernel(dtype, operation) == COMPILED
+    return tokens <= MOST_ROWS and (
+        dtype == torch.uint8 or _active.kernel(dtype, operation) == COMPILED
+    )

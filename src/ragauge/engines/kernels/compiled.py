@@ -283,13 +283,13 @@ def call(name: str, *arguments: Any) -> int:
     Returns:
         The function's status, true where memory was short; meaningless where it has none.
     """
-    taken = list[Any]()
+    taken = []
     for argument in arguments:
         if isinstance(argument, Tensor):
             taken.append(argument.data_ptr())
         else:
             taken.append(KINDS[argument] if isinstance(argument, torch.dtype) else argument)
-    return int(getattr(library(), name)(*taken, torch.get_num_threads()))
+    return getattr(library(), name)(*taken, torch.get_num_threads())
 
 
 @cache

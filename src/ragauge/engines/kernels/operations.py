@@ -71,7 +71,7 @@ def _has_onednn(dtype: torch.dtype) -> bool:
     halves = {torch.bfloat16: "bf16", torch.float16: "fp16"}
     if dtype not in halves:
         return True
-    return bool(getattr(torch.ops.mkldnn, f"_is_mkldnn_{halves[dtype]}_supported")())
+    return getattr(torch.ops.mkldnn, f"_is_mkldnn_{halves[dtype]}_supported")()
 
 
 def _compiled(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -92,7 +92,7 @@ class OnnxDecoder:
         self.graph = graph
         self._vocab = graph.session.get_outputs()[graph.outputs.index("logits")].shape[1]
 
-    def slots(self, count: int = 0) -> Slots:
+    def slots(self, count: int) -> Slots:
         """An empty cache."""
         sizes = self.graph.past_sizes
         return Slots(

@@ -171,9 +171,9 @@ class Slots:
     def __init__(
         self,
         sizes: Mapping[str, tuple[int, int]],
-        slots: int = 0,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | str = "cpu",
+        slots: int,
+        dtype: torch.dtype,
+        device: torch.device,
     ) -> None:
         ends = list(itertools.accumulate((heads for heads, _ in sizes.values()), initial=0))
         self._rows = {

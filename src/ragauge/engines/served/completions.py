@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from http.client import HTTPException
 from typing import Any, Literal, NamedTuple, Self
 
-from ragauge.engines.served.http import JsonObject, Reply, json_object
+from ragauge.engines.served.http import Reply, json_object
+from ragauge.io.jsonl import JsonObject
 
 Channel = Literal["answer", "thought", "refusal", "tool"]
 CountSource = Literal["server", "pieces"]
@@ -111,7 +112,7 @@ class Completion:
         thoughts = self._of_channel("thought")
         content = self._of_channel("answer")
         thought_end, start = _answer_start("".join(piece.text for piece in content), bool(thoughts))
-        answer = list[Piece]()
+        answer = []
         end = 0
         for piece in content:
             begin = end

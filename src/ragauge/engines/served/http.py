@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from ragauge.errors import UserError
+from ragauge.io.jsonl import JsonObject
 from ragauge.io.redaction import HIDDEN, holds_secret, redacted
 
 TRANSIENT = {408, 409, 425, 429}  # besides 5xx
@@ -26,8 +27,6 @@ MAX_REPLY = 64 << 20  # bytes; an event of a token has some 300
 LONGEST = 3  # times `timeout_s`: the seconds that a whole response may take
 
 Read = TypeVar("Read")
-JsonObject = dict[str, Any]
-"""A request's body, a reply, or a part of them."""
 
 
 class EndpointError(UserError):
@@ -137,7 +136,9 @@ class JsonServer:
     @property
     def headers(self) -> dict[str, str]:
         headers = {"Content-Type": "application/json", "User-Agent": "ragauge"}
-        return headers | ({"Authorization": f"Bearer {self.key}"} if self.key else {})
+        if self.key:
+            headers["Authorization"] = f"Bearer {self.key}"
+        return headers
 
     def failure(self, error: Exception, name: str = "", attempt: int = 1) -> EndpointError:
         """The error of a request that failed at last, without the key; `name`: of the model."""

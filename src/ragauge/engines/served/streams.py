@@ -23,7 +23,8 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
 from ragauge.engines.served.completions import TORN, Completion, Reading
-from ragauge.engines.served.http import MAX_REPLY, JsonObject, JsonServer
+from ragauge.engines.served.http import MAX_REPLY, JsonServer
+from ragauge.io.jsonl import JsonObject
 
 MAX_LINE = 1 << 20  # bytes of a header, or of a chunk's length
 TICK_S = 0.02  # between two looks at how late the loop is
@@ -152,8 +153,13 @@ class StreamClient:
                 detail = b""
                 with suppress(OSError, EOFError, ValueError):
                     detail = b"".join([piece async for piece in response.pieces()])[:4096]
-                facts = (response.status, response.reason, response.headers)
-                raise HTTPError(address, *facts, io.BytesIO(detail))
+                raise HTTPError(
+                    address,
+                    response.status,
+                    response.reason,
+                    response.headers,
+                    io.BytesIO(detail),
+                )
             yield response
         finally:
             writer.close()

@@ -156,7 +156,7 @@ def drive(
     coming = deque(_request(i * level.turns, prompts, at) for i, at in enumerate(moments))
     begun = len(coming)
     left = limit - sum(at >= ramped_s for at in moments)
-    done = list[TimedRequest]()
+    done = []
     turns = {i: coming[i] for i in level.next_turns.values()}
     coming = deque(one for one in coming if one.number not in turns)
     while coming or server.busy:
@@ -207,7 +207,7 @@ def _beginnings(level: Level, start: float, limit: float, end: float, seed: int)
         return [start + (moment - first) / level.speed for moment in level.moments[: int(limit)]]
     assert level.rate
     draw = random.Random(seed)
-    moments = list[float]()
+    moments = []
     at_full_rate = 0.0  # the moment by a clock that the ramp slows down
     half = level.ramp_s / 2
     while limit > 0:
@@ -239,15 +239,14 @@ def times(timed: TimedRequest, begin: float = 0.0, warmup: int = 0) -> RequestTi
     """The times of a request, counted from the moment `begin` and from its own arrival."""
     arrival = timed.request.arrival_s
     further = (timed.new_tokens or 1) - 1
-    answer_s = {
+    answer_s: dict[str, Any] = {
         "first_token_at_s": timed.first_token_s - begin,
         "first_token_s": timed.first_token_s - arrival,
         "per_token_s": (timed.end_s - timed.first_token_s) / further if further > 0 else None,
         "total_s": timed.end_s - arrival,
     }
     if timed.failure:
-        answer_s = dict.fromkeys(answer_s)
-    failure = {"failure": timed.failure} if timed.failure else {}
+        answer_s = {**dict.fromkeys(answer_s), "failure": timed.failure}
     return RequestTimes(
         request=timed.request.number,
         prompt=timed.request.prompt,
@@ -257,7 +256,7 @@ def times(timed: TimedRequest, begin: float = 0.0, warmup: int = 0) -> RequestTi
         end_at_s=timed.end_s - begin,
         new_tokens=timed.new_tokens,
         queued_s=timed.start_s - arrival,
-        **{**answer_s, **failure, **timed.facts},
+        **{**answer_s, **timed.facts},
     )
 
 

@@ -144,7 +144,8 @@ def recorded(config: Config) -> Rates:
         rates.counts[label] = line_count(Path(RunPaths(config.run).data.format(dataset=label)))
     for job in config.answers():
         with suppress(UserError):
-            seconds = list(map(_seconds, records.read(_records_path(config, job))))
+            path = Path(RunPaths(config.run).records(job))
+            seconds = list(map(_seconds, records.read(path)))
             rates.seconds |= {Work(job): seconds} if seconds else {}
     return rates
 
@@ -314,12 +315,8 @@ def _is_timed_at_median(config: Config, job: AnswerJob) -> bool:
     return job.variant in protocol.methods and job[:2] in config.measured("latency")
 
 
-def _records_path(config: Config, job: AnswerJob) -> Path:
-    return Path(f"{RunPaths(config.run).answers}.jsonl".format(**job._asdict()))
-
-
 def _questions_left(config: Config, job: AnswerJob, count: int) -> int:
-    path = _records_path(config, job)
+    path = Path(RunPaths(config.run).records(job))
     answered = line_count(path) or max(line_count(records.partial_path(path)) - 1, 0)
     return max(min(count, config.limit(job) or count) - answered, 0)
 
@@ -349,7 +346,7 @@ def _times(config: Config, work: Work, offline_s: float, online_s: float) -> Spa
 
 
 def _downloads_gb(config: Config) -> dict[str, float | None]:
-    downloads = dict[str, float | None]()
+    downloads = {}
     for source in Plan(config).assets:
         if not resolver.describe(source)["fetched"]:
             entry = entries().get(source)

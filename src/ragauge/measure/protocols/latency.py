@@ -187,33 +187,25 @@ def run(
     return [of_length.result(bench, usable, naive, seed, unsupported) for of_length in timed]
 
 
-def summarise(rows: Sequence[Trial], disturbed: bool = False) -> dict[str, dict[str, Spread]]:
-    """Median, quartiles and number of each variant's times; disturbed trials are left out unless
-    `disturbed`.
-    """
-    counted = [row for row in rows if disturbed or not row.disturbed]
+def summarise(rows: Sequence[Trial]) -> dict[str, dict[str, Spread]]:
+    """Median, quartiles and number of each variant's times."""
     return {
         name: {
-            time_: spread([getattr(row, time_) for row in counted if row.variant == name])
+            time_: spread([getattr(row, time_) for row in rows if row.variant == name])
             for time_ in TIMES
         }
-        for name in dict.fromkeys(row.variant for row in counted)
+        for name in dict.fromkeys(row.variant for row in rows)
     }
 
 
 def gaps(
-    stages: Mapping[str, gap.Stages],
-    rows: Sequence[Trial],
-    naive: str | None,
-    disturbed: bool = False,
+    stages: Mapping[str, gap.Stages], rows: Sequence[Trial], naive: str | None
 ) -> dict[str, SpeedupGap]:
     """Why each variant's measured speedup over naive is not the theoretical one (`cost.gap`), on
     the first prompt.
     """
     first = [row for row in rows if row.prompt == 0]
-    total_s = {
-        name: times["total_s"].median or 0.0 for name, times in summarise(first, disturbed).items()
-    }
+    total_s = {name: times["total_s"].median or 0.0 for name, times in summarise(first).items()}
     if naive not in total_s:
         return {}
     return {
@@ -264,10 +256,10 @@ def _table(there: StateTimes) -> str:
 
 
 def _timed_stages(
-    stages: Mapping[str, gap.Stages], rows: Sequence[Trial], disturbed: bool
+    stages: Mapping[str, gap.Stages], rows: Sequence[Trial]
 ) -> dict[str, dict[str, dict[str, float]]]:
     """The stages with the median seconds of the first prompt's trials in place of the warm-up's."""
-    first = [row for row in rows if row.prompt == 0 and (disturbed or not row.disturbed)]
+    first = [row for row in rows if row.prompt == 0]
     timed: dict[str, dict[str, dict[str, float]]] = {}
     for name, warm in stages.items():
         trials = [row.stages for row in first if row.variant == name]
@@ -370,13 +362,18 @@ class _Trials:
     def state_times(
         self, keys: Collection[Timed], naive: str | None, all_count: bool, is_shown: bool
     ) -> StateTimes:
-        """The variants in one state, whose trials have these keys."""
-        rows = [row for row in self.rows if (row.variant, row.state) in keys]
+        """The variants in one state, whose trials have these keys; disturbed trials are left out
+        unless `all_count`.
+        """
+        rows = [
+            row
+            for row in self.rows
+            if (row.variant, row.state) in keys and (all_count or not row.disturbed)
+        ]
         stages = {key[0]: warm for key, warm in self.stages.items() if key in keys}
-        stages = _timed_stages(stages, rows, all_count)
+        stages = _timed_stages(stages, rows)
         shown = rows if is_shown else []
-        gap_of = gaps(stages, shown, naive, all_count)
-        return StateTimes(stages=stages, gap=gap_of, summary=summarise(shown, all_count))
+        return StateTimes(stages=stages, gap=gaps(stages, shown, naive), summary=summarise(shown))
 
     def time_batch(self, variants: Mapping[str, Finding], prompts: Sequence[Prompt]) -> None:
         """Time finding the evidence of all prompts side by side, in seeded random orders. What is
@@ -495,25 +492,22 @@ class _Trials:
                 settings, seed, unsupported, cache_state=CACHE_STATE, cuda_graphs=graphs
             ),
             machine=dict(self.machine),
-            load=self.load_facts(busy),
+            load=TrialLoad(
+                share=self.load.share,
+                others_cpu_s=self.load.others_cpu_s,
+                seconds=self.load.seconds,
+                disturbed=sum(row.disturbed for row in self.rows),
+                retried=self.retried,
+                allowed_share=MAX_LOAD,
+                gpu=self.gpu.state(),
+                busy=busy,
+            ),
             refused=refused,
             usable=usable,
             states=states,
             rows=self.rows,
             documents=documents,
             evidence_batches=batches if self.batches else None,
-        )
-
-    def load_facts(self, busy: str | None) -> TrialLoad:
-        return TrialLoad(
-            share=self.load.share,
-            others_cpu_s=self.load.others_cpu_s,
-            seconds=self.load.seconds,
-            disturbed=sum(row.disturbed for row in self.rows),
-            retried=self.retried,
-            allowed_share=MAX_LOAD,
-            gpu=self.gpu.state(),
-            busy=busy,
         )
 
 

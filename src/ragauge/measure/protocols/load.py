@@ -211,7 +211,7 @@ def level_times(
     **facts: Any,
 ) -> LoadLevel:
     """The times of a level; `facts`: its variant and batch."""
-    notes = list[str]()
+    notes = []
     sent = sum(row.arrival_at_s >= level.ramp_s for row in rows)
     count = requests_of(level, settings)
     if settings.find and sent < count:

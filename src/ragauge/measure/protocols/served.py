@@ -462,7 +462,7 @@ def measure_stream(
     """
     prompts = stream.requests(bench.prompts, settings, seed)
     able, unsupported = bench.adapted(variants)
-    streams = list[Stream]()
+    streams = []
     with bar(f"stream on {bench.dataset}", "variant", len(able)) as progress:
         for name, method in able.items():
             progress.set_postfix_str(name)
@@ -477,7 +477,7 @@ def measure_stream(
 def _stream(
     name: str, bench: ServedBench, sender: Sender, settings: StreamSettings, seed: int
 ) -> Stream:
-    pairs: list[tuple[TimedRequest, TimedRequest]] = []
+    pairs = []
     for index in range(stream.PROBES):
         bench.engine.nonce = partial(str, new_nonce())
         prompt = index % len(sender.prompts)

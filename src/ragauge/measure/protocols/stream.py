@@ -3,9 +3,9 @@ prepared of them.
 """
 
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -133,35 +133,30 @@ class _Stream:
     prompts: Sequence[Prompt]  # one a request
     settings: StreamSettings
     folder: Path
-    # between requests, off the clock
-    after_request: Callable[[], object] = field(default=lambda: None)
+    # files of the store, which leave the page cache between requests, off the clock
+    stored_in: Path | None = None
     stored_bytes: int | None = None  # at the end of the last use of the store
 
     def run(self, seed: int) -> Stream:
         self._answer(fresh(self.method, self.settings.store_gb), 0)  # warm up, without a store
-        pairs = list[tuple[TimedRequest, TimedRequest]]()
+        pairs = []
         for number in range(PROBES):
             with self._store():
                 method = fresh(self.method, self.settings.store_gb)
                 prompt = number % len(self.prompts)
-                missed, _ = self._answer(method, prompt)
-                found, _ = self._answer(method, prompt)
-                pairs.append((missed, found))
+                pairs.append((self._answer(method, prompt), self._answer(method, prompt)))
 
         def answer_all() -> list[RequestTimes]:
             with self._store():
                 method = fresh(self.method, self.settings.store_gb)
                 served = [self._answer(method, number) for number in range(len(self.prompts))]
-            rows = arrivals.rows([request for request, _ in served], warmup=0)
-            return [
-                row.model_copy(update=found) for row, (_, found) in zip(rows, served, strict=True)
-            ]
+            return arrivals.rows(served, warmup=0)
 
         rows, seen = timing.watched(self.lm, self.settings.allow_load, answer_all)
         return stream_times(self.name, pairs, rows, seen, seed, self.stored_bytes)
 
-    def _answer(self, method: Method, index: int) -> tuple[TimedRequest, dict[str, Any]]:
-        """Answer a request; its times, and what was found of its documents' tokens."""
+    def _answer(self, method: Method, index: int) -> TimedRequest:
+        """Answer a request; its times, with what was found of its documents' tokens."""
         prompt = self.prompts[index]
         limits = timing.fixed_length(self.settings.new_tokens)
         self.lm.synchronize()
@@ -173,15 +168,16 @@ class _Stream:
         timing.check_length(answer, limits, self.lm, self.name)
         assert self.lm.first_token_at is not None
         start += indexing_s(trace)  # so that no wait has it
-        self.after_request()
-        request = TimedRequest(
+        if self.stored_in:
+            drop_page_cache(self.stored_in)
+        return TimedRequest(
             ScheduledRequest(index, index, start),
             start,
             self.lm.first_token_at,
             end,
             len(answer.ids),
+            facts=found_share(trace, prompt),
         )
-        return request, found_share(trace, prompt)
 
     @contextmanager
     def _store(self) -> Iterator[None]:
@@ -193,12 +189,12 @@ class _Stream:
                 self.stored_bytes = store.bytes or None
                 return
             with storing_documents(self.lm, self.folder, size) as stored_in:
-                self.after_request = lambda: drop_page_cache(stored_in)
+                self.stored_in = stored_in
                 yield
                 self.stored_bytes = sum(path.stat().st_size for path in stored_in.iterdir()) or None
         finally:
             self.lm.documents = None
-            self.after_request = lambda: None
+            self.stored_in = None
 
 
 def stream_times(

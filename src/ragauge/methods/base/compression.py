@@ -51,11 +51,7 @@ class Press:
         apart = self.engine.join(cache, [*before, span], 0)
         watch = compressor.watch()
         if watch is not None:
-            scratch = (
-                self.engine.join(cache, before, len(ids))
-                if before
-                else self.engine.new_cache(len(ids))
-            )
+            scratch = self.engine.join(cache, before, len(ids))
             scratch.watch = watch
             places = unit_steps(start, len(ids))
             if Capability.WEIGHTS in self.engine.capabilities:

@@ -45,8 +45,8 @@ class GroundingText:
     ids: list[int]
     sentences: list[Sentence]
     sources: tuple[Source, ...]
-    truncated: int = 0  # tokens left out of the middle
-    splitter: Splitter = "sentencex"
+    truncated: int  # tokens left out of the middle
+    splitter: Splitter
 
     @property
     def sentence_ids(self) -> list[list[int]]:
@@ -61,8 +61,8 @@ class GroundingText:
         for first, last in skip.merge(ranges, self.sentences):
             source = self.sources[self.sentences[first].source]
             text = source.text[self.sentences[first].start : self.sentences[last].stop]
-            start = source.offset + self.sentences[first].start + len(text) - len(text.lstrip())
-            pieces.append(Evidence(source.document, start, start + len(text.strip()), text.strip()))
+            start = self.sentences[first].start + len(text) - len(text.lstrip())
+            pieces.append(Evidence.of(source, text.strip(), start))
         return tuple(pieces)
 
 
@@ -239,8 +239,7 @@ def placed(text: str, sources: Sequence[Source]) -> Evidence:
     """Find generated text in the documents, first place first; no place where none has it."""
     for source in sources:
         if text in source.text:
-            start = source.offset + source.text.find(text)
-            return Evidence(source.document, start, start + len(text), text)
+            return Evidence.of(source, text, source.text.find(text))
     return Evidence(None, None, None, text)
 
 

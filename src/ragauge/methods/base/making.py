@@ -14,8 +14,7 @@ def make(name: str, where: str = "", **options: Any) -> Method:
     Raises:
         UserError: unknown name or option, a value out of range, options that exclude each other.
     """
-    made = declared.make("method", name, Method, where, options)
-    method: Method = made.checked(where or name)
+    method = declared.make("method", name, Method, where, options).checked(where or name)
     vars(method)["stated_options"] = options
     return method
 

@@ -26,7 +26,7 @@ from ragauge.engines.protocol import (
     SpanEngine,
     mismatch,
 )
-from ragauge.methods.prompts import Prompt, unit_steps
+from ragauge.methods.prompts import Prompt, Source, unit_steps
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,6 +64,12 @@ class Evidence:
     start: int | None
     stop: int | None
     text: str
+
+    @classmethod
+    def of(cls, source: Source, text: str, start: int = 0) -> Self:
+        """Return the evidence that stands in a source, `start` characters behind its beginning."""
+        start += source.offset
+        return cls(source.document, start, start + len(text), text)
 
 
 @dataclass(frozen=True)
@@ -184,12 +190,6 @@ class Method(ABC):
         questions.
         """
         return False
-
-    def storable(self) -> bool:
-        """Return whether prepared documents serve any question about them, as from a document
-        store.
-        """
-        return True
 
     def refusal(self, engine: Engine) -> str | None:
         """Explain in one line why the method cannot run on this engine; None where it can."""

@@ -39,7 +39,7 @@ class Ranked(Method):
     path_caching: bool = True
     # what is ranked by; prompt: "Question: ...", as released
     query: Literal["question", "prompt"] = "question"
-    state: ClassVar[State] = "documents"
+    state = "documents"
     library: ClassVar[str | None] = None  # of the ranker: imported before anything is timed
 
     def adapted_to(self, capabilities: Capabilities) -> Self:
@@ -80,7 +80,7 @@ class Ranked(Method):
             ids = read_plain(engine, prompt, (prompt.documents[i] for i in order), limits)
         else:
             ids = _answer_after(state.reading, order, prompt, limits)
-        return Answer(ids, tuple(order), tuple(float(s) for s in scores))
+        return Answer(ids, tuple(order), tuple(map(float, scores)))
 
     def query_macs(self, prompt: Prompt) -> int:
         """Count the multiply-accumulates of scoring one query: none where the ranker counts words."""
@@ -93,8 +93,7 @@ class _AllRead(Around):
     state = "documents"
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> RankedState:
-        state: RankedState = self.method.prepare(engine, prompt)
-        assert state.reading is not None
+        state = self.method.prepare(engine, prompt)
         for number in range(len(prompt.documents)):
             _read(state.reading, number, prompt)
         return state

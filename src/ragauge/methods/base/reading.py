@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any
 
-from ragauge.engines.protocol import ExtendOptions, Extension, Limits, Row, Span, SpanEngine
+from ragauge.engines.protocol import Extension, Limits, Row, Span, SpanEngine
 from ragauge.errors import UserError
 from ragauge.methods.base.method import read_and_generate
 from ragauge.methods.prompts import PREAMBLE, TASK, Name, Prompt, PromptGraph, unit_segment
@@ -41,7 +41,7 @@ class Reading:
         self.rewind()
         return Reading(self.engine, PromptGraph(self.graph), self.cache, dict(self.spans))
 
-    def read(self, names: Sequence[Name], **options: Unpack[ExtendOptions]) -> Extension:
+    def read(self, names: Sequence[Name], **options: Any) -> Extension:
         """Read segments that do not see each other: in one call, or one by one if `parallel` is
         false.
         """

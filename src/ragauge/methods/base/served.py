@@ -75,8 +75,9 @@ class Served:
             parts.append(self.server.ask(path, sent, partial(_read, count=len(part)), self.model))
             self.widths.add(parts[-1].shape[1])
         if len(self.widths) > 1:
-            sizes = f"dimensions {sorted(self.widths)}"
-            raise UserError(f"endpoint {self.server.url}: embeddings of {sizes}")
+            raise UserError(
+                f"endpoint {self.server.url}: embeddings of dimensions {sorted(self.widths)}"
+            )
         return np.concatenate(parts)
 
 

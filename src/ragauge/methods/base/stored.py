@@ -72,7 +72,7 @@ class Stored:
                     (len(ids) + gap for ids in prompt.documents), initial=len(prompt.preamble)
                 )
             )
-            shifts: list[float] = []
+            shifts = []
             for position, origin, span in zip(
                 positions, self.origins, self.documents, strict=False
             ):
@@ -192,7 +192,7 @@ class Blending(Reuse):
         question, if any, in all.
         """
         engine = assembled.engine
-        last = assembled.engine.shape.layers
+        last = engine.shape.layers
         stage, logits = ("prompt", True) if assembled.question else ("again", False)
         span = assembled.document_slots
         checked = (0, min(CHECKED + 1, last))

@@ -85,8 +85,9 @@ class TreeMethod(PlainPrompt):
         """Make the prompt's preamble a root of the tree, unless it is one."""
         if tuple(prompt.preamble) in tree.roots:
             return
-        cache = engine.new_cache(len(prompt.preamble)) if self.stored else None
-        if cache is not None:
+        cache = None
+        if self.stored:
+            cache = engine.new_cache(len(prompt.preamble))
             engine.extend(cache, [plain_row(prompt.preamble)], stage="preamble", offline=True)
         tree.roots[tuple(prompt.preamble)] = _Node(cache, 0, None)
 
@@ -190,7 +191,7 @@ class DocumentTree:
         """Return a cache of the root and the documents in this order, with `room` for more: stored
         ones and new ones.
         """
-        path = list[_Node]()
+        path = []
         node = root
         started = time.perf_counter()
         cache = engine.join(
@@ -218,7 +219,7 @@ class DocumentTree:
         self.now += 1
         used = sum(node.cache.bytes for node in self.nodes())
         for node in path:
-            node.uses = node.uses + 1
+            node.uses += 1
             node.used = self.now
             node.priority = self.clock + node.uses * node.cost / node.cache.bytes
             assert node.parent is not None

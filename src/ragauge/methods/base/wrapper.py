@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from ragauge.engines.protocol import Capabilities, Limits, Response, SpanEngine, read_and_generate
 from ragauge.errors import UserError
+from ragauge.methods.base import making
 from ragauge.methods.base.method import Answer, Method, State
 from ragauge.methods.prompts import Prompt
 
@@ -28,13 +29,9 @@ class Wrapper(Method):
     @cached_property
     def wrapped(self) -> Method:
         """The wrapped method."""
-        from ragauge.methods.base import making
-
         return making.make(self.inner, **self.inner_options)
 
     def checked(self, where: str = "") -> Self:
-        from ragauge.methods.base import making
-
         wrapped = making.make(self.inner, f"{where}.inner", **self.inner_options)
         if isinstance(wrapped, type(self)):
             raise UserError(f"{where}.inner: {self.inner!r} is this method itself")
@@ -44,8 +41,7 @@ class Wrapper(Method):
         return self.requires | self.wrapped.required()
 
     def usable_state(self) -> State:
-        reads = self.storable() and self.wrapped.prepares
-        return self.wrapped.usable_state() if reads else "nothing"
+        return self.wrapped.usable_state() if self.wrapped.prepares else "nothing"
 
     def assets(self) -> tuple[str, ...]:
         return self.wrapped.assets()

@@ -117,16 +117,13 @@ class Window:
             slopes = torch.tensor(cache.shape.alibi_slopes, device=q.device)
             at = cache.positions[: cache.length]
             raw = raw + alibi_bias(slopes, at[None, -q.shape[1] :], at[None])
-        causal = torch.ones(raw.shape[-2:], dtype=torch.bool, device=q.device).tril(
-            cache.length - q.shape[1]
-        )
-        return raw[0].masked_fill(~causal, float("-inf")).softmax(-1)
+        return causal_weights(raw[0], cache.length - q.shape[1])
 
 
 class WindowCompressor(Compressor):
     """Scores by the attention of the prompt's last tokens, which all stay."""
 
-    question_aware: ClassVar[bool] = True
+    question_aware = True
 
     def __init__(self, question_tokens: int) -> None:
         super().__init__(question_tokens)
@@ -148,6 +145,14 @@ class WindowCompressor(Compressor):
             grouped = by_group(self.averaged(attention), context.cache.shape.kv_heads[layer])
             scores.append(F.pad(grouped, (0, queries.shape[1]), value=float("inf")))
         return scores
+
+
+def causal_weights(scores: Tensor, past: int) -> Tensor:
+    """Compute attention weights (..., query, key) of queries that stand behind `past` of the keys."""
+    import torch
+
+    causal = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril(past)
+    return scores.masked_fill(~causal, float("-inf")).softmax(-1)
 
 
 def by_group(scores: Tensor, kv_heads: int) -> Tensor:

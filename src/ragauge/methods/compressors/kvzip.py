@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ragauge.engines.protocol import Span
-from ragauge.methods.compressors.base import SINKS, Compressor, Context, read_again
+from ragauge.methods.compressors.base import (
+    SINKS,
+    Compressor,
+    Context,
+    causal_weights,
+    read_again,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,12 +42,7 @@ class KVzip(Compressor):
             new = range(context.cache.length, k.shape[2])
             seen = torch.tensor([*range(sinks), *range(*piece), *new], device=q.device)
             raw = scores(q, k[:, :, seen], None if bias is None else bias[..., seen])[0]
-            causal = torch.ones(raw.shape[-2:], dtype=torch.bool, device=q.device).tril(
-                len(seen) - q.shape[2]
-            )
-            weights = raw.masked_fill(~causal, float("-inf")).softmax(-1)[
-                ..., sinks : sinks + len(piece)
-            ]
+            weights = causal_weights(raw, len(seen) - q.shape[2])[..., sinks : sinks + len(piece)]
             largest = weights.amax(1).unflatten(0, (best[layer].shape[0], -1)).amax(1)
             at = slice(piece.start - context.span.start, piece.stop - context.span.start)
             best[layer][:, at] = torch.maximum(best[layer][:, at], largest)

@@ -74,7 +74,6 @@ class LocalChat(Chat):
         ]
         rows = [unit_row(ids, 0) for ids in prompts]
         most = [max_tokens] * len(prompts)
-        ended = frozenset(self.engine.shape.eos).__contains__
         with torch.inference_mode():
             cache = self.engine.new_cache(sum(map(len, prompts)) + len(prompts) * max_tokens)
             written = write(
@@ -82,16 +81,12 @@ class LocalChat(Chat):
                 cache,
                 rows,
                 most=most,
-                ended=ended,
                 stage="reply",
-                last=self._ends_line,
+                last=lambda token: "\n" in tokenizer.decode([token]),
             )
         return [
             tokenizer.decode(ids, skip_special_tokens=True).partition("\n")[0] for ids in written
         ]
-
-    def _ends_line(self, token: int) -> bool:
-        return "\n" in self.engine.tokenizer.decode([token])
 
 
 @dataclass(frozen=True)

@@ -42,8 +42,9 @@ def paragraphs(
     sentence belongs to the paragraph it begins in.
     """
     counts = word_counts(sources, sentences)
-    breaks = list[list[int]]()  # where each source's paragraphs end
-    for text in (source.text for source in sources):
+    breaks = []  # where each source's paragraphs end
+    for source in sources:
+        text = source.text
         begin = len(text) - len(text.lstrip())
         ends = (
             [m.end() for m in BREAKS[name].finditer(text.rstrip(), begin)]

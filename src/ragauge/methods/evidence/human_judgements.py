@@ -30,8 +30,8 @@ def read_human_judgements(path: Path) -> Mapping[str, HumanJudgement]:
     Raises:
         UserError: no CSV, or a line is none or double.
     """
-    judgements = dict[str, HumanJudgement]()
-    seen = set[tuple[str, ...]]()
+    judgements = {}
+    seen = set()
     where = f"human_judgements: {path}"
     place = where
     try:

@@ -137,7 +137,7 @@ def search_free(
         return [(token, Node((0,), node.depth + 1)) for token in allowed.topk(k).indices.tolist()]
 
     beams = _Search(engine, context, k, "beam", likeliest, lambda node: node.depth == FREE_TOKENS)
-    matched: dict[int, Prefix] = {}
+    matched = {}
     for beam in beams.run(Node((0,), 0))[: len(sentences)]:
         free = [i for i in range(len(sentences)) if i not in matched]
         best = max(free, key=lambda i: longest_run(beam.ids, sentences[i]))

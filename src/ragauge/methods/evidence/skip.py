@@ -45,7 +45,7 @@ def decode(
     """
     ends = [within(prefix, sentences, d) for prefix in prefixes]
     chosen = [first for first, *_ in ends]
-    rows = dict[int, Row]()
+    rows = {}
     places = []
     for i, (prefix, possible) in enumerate(zip(prefixes, ends, strict=True)):
         if len(possible) > 1:
@@ -79,8 +79,7 @@ def write_on(
     """
     rows = [_row(context, prefix, ids) for prefix, ids in zip(prefixes, begins, strict=True)]
     most = [max(0, d - len(ids)) for ids in begins]
-    ended = frozenset(engine.shape.eos).__contains__
-    more = write(engine, context.cache, rows, most=most, ended=ended, stage="skip")
+    more = write(engine, context.cache, rows, most=most, stage="skip")
     return [[*ids, *new] for ids, new in zip(begins, more, strict=True)]
 
 

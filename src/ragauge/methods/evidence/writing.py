@@ -17,13 +17,12 @@ def write(
     rows: Sequence[Row],
     *,
     most: Sequence[int],
-    ended: Callable[[int], bool],
     stage: str,
     last: Callable[[int], bool] = lambda token: False,
 ) -> list[list[int]]:
     """Write at most `most` new tokens after each row, which is read first.
 
-    A token with which a text has `ended` is left out, its `last` one is not.
+    An end-of-text token is left out, a text's `last` token is not.
     """
     written: list[list[int]] = [[] for _ in rows]
     pasts = [row.past for row in rows]
@@ -38,7 +37,7 @@ def write(
         tokens = zip(going, read.spans, read.last_logits.argmax(-1).tolist(), strict=True)
         going = []
         for i, span, token in tokens:
-            if ended(token):
+            if token in engine.shape.eos:
                 continue
             pasts[i] = (*pasts[i], span)
             written[i].append(token)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import harmonic_mean
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from ragauge.assets.catalog import Tokenization
 from ragauge.assets.control_tokens import TemplateText, count_quoted, plain_reader
@@ -166,7 +166,7 @@ class Prompt:
         has_opening = template != "chat" or tokenizer.chat_template
         opening = wrapper(template, tokenizer, repeats=True)[0] if has_opening else TemplateText()
         text = replace(self.text, opening=opening, preamble=TemplateText(opening + instruction))
-        return replace(self, text=text, **_segments(text, tokenizer)._asdict())
+        return replace(self, text=text, **_segments(text, tokenizer))
 
     @property
     def sha256(self) -> str:
@@ -244,7 +244,7 @@ def build_prompt(
     )
     prompt = Prompt(
         opening=token_ids(tokenizer, opening, style.template),
-        **_segments(words, tokenizer, parts)._asdict(),
+        **_segments(words, tokenizer, parts),
         question=question,
         document_texts=tuple(texts),
         gold=tuple(gold),
@@ -280,17 +280,12 @@ def _frame(
     return opening, TemplateText(opening + before), query, task
 
 
-class _Segments(NamedTuple):
-    """Return the token ids of a prompt's segments."""
-
-    preamble: list[int]
-    documents: list[list[int]]
-    query: list[int]
-    task: list[int]
-
-
-def _segments(words: PromptText, tokenizer: Any, parts: Sequence[Sequence[str]] = ()) -> _Segments:
-    """Tokenise the segments; `parts`: the remaining stretches of each document."""
+def _segments(
+    words: PromptText, tokenizer: Any, parts: Sequence[Sequence[str]] = ()
+) -> dict[str, Any]:
+    """Tokenise the segments, the fields of a `Prompt`; `parts`: the remaining stretches of each
+    document.
+    """
     if words.tokenization == "whole" and tokenizer.is_fast:
         return _cut(words, tokenizer)
     ids = partial(token_ids, tokenizer)
@@ -298,12 +293,15 @@ def _segments(words: PromptText, tokenizer: Any, parts: Sequence[Sequence[str]] 
         [token for piece in pieces for token in ids(piece)]
         for pieces in parts or [[text] for text in words.documents]
     ]
-    return _Segments(
-        ids(words.preamble, words.template), documents, ids(words.query), ids(words.task_pieces)
-    )
+    return {
+        "preamble": ids(words.preamble, words.template),
+        "documents": documents,
+        "query": ids(words.query),
+        "task": ids(words.task_pieces),
+    }
 
 
-def _cut(words: PromptText, tokenizer: Any) -> _Segments:
+def _cut(words: PromptText, tokenizer: Any) -> dict[str, Any]:
     """Cut the segments out of a text of any such documents; a token over the task's edge goes with
     the query.
     """
@@ -313,7 +311,8 @@ def _cut(words: PromptText, tokenizer: Any) -> _Segments:
     (_, over), (query, _), *task = cut_ids(tokenizer, (LINE_END, words.query, *words.task_pieces))
     if over:
         (query, _), *task = cut_ids(tokenizer, (words.query, *words.task_pieces))
-    return _Segments(preamble, documents, query, [token for ids, _ in task for token in ids])
+    task_ids = [token for ids, _ in task for token in ids]
+    return {"preamble": preamble, "documents": documents, "query": query, "task": task_ids}
 
 
 def _halves(context: int, before: int, after: int) -> tuple[int, int]:
@@ -343,7 +342,7 @@ def cut_middle(
     total = sum(map(len, offsets))
     if total <= head + tail:
         return tuple(sources), 0
-    shown: list[Source] = []
+    shown = []
     at = 0
     for source, tokens in zip(sources, offsets, strict=True):
         first = max(0, head - at)

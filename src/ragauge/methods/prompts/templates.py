@@ -103,7 +103,7 @@ def _rendered(tokenizer: Any, *roles: str) -> str:
     for content in (_TURN, [{"type": "text", "text": _TURN}]):
         turns = [{"role": role, "content": content} for role in roles]
         try:
-            text: str = tokenizer.apply_chat_template(
+            text = tokenizer.apply_chat_template(
                 turns, tokenize=False, add_generation_prompt=roles[-1] == "user", **options
             )
         except Exception as error:  # a template is a program

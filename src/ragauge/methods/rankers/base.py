@@ -7,7 +7,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 from pydantic import BaseModel, PositiveInt, TypeAdapter
@@ -16,8 +16,6 @@ from ragauge.assets.tokenizer import check_rows, load_tokenizer, padded, plain_r
 from ragauge.errors import UserError, in_one_line, validating
 
 logger = logging.getLogger(__name__)
-
-Settings = TypeVar("Settings")
 
 
 class TextEncoder(ABC):
@@ -126,7 +124,7 @@ def encoder_tokenizer(path: Path) -> Any:
     return tokenizer
 
 
-def read_settings(path: Path, kind: type[Settings], default: Settings) -> Settings:
+def read_settings(path: Path, kind: Any, default: Any) -> Any:
     """Return an encoder's settings; the default if there is no such file.
 
     Raises:
@@ -161,8 +159,10 @@ def check_finite(values: np.ndarray, texts: Sequence[str], model: str) -> None:
     """Raise UserError if the vector or the score of a text, a row of `values`, is not finite."""
     bad = [text for text, row in zip(texts, values, strict=True) if not np.isfinite(row).all()]
     if bad:
-        count = f"{len(bad)} of {len(texts)} texts have values that are not finite numbers, the first is {bad[0]!r:.62}"
-        raise UserError(f"{model}: {count}; do its weights fit its data type?")
+        raise UserError(
+            f"{model}: {len(bad)} of {len(texts)} texts have values that are not finite numbers, "
+            f"the first is {bad[0]!r:.62}; do its weights fit its data type?"
+        )
 
 
 def normalised(vectors: np.ndarray) -> np.ndarray:

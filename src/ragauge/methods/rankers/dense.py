@@ -93,15 +93,9 @@ class Encoder(TextEncoder):
         is_scaled = self.normalised or self.similarity == "dot"
         return vectors if is_scaled else normalised(vectors)
 
-    def count_tokens(self, texts: Sequence[str], query: bool = False) -> list[int]:
-        """Count the tokens of each text after the cut, its prefix and special tokens included."""
-        return [len(row) for row in self._ids(texts, query)]
-
     def encoding_macs(self, texts: Sequence[str], query: bool = False) -> int:
         """Count the multiply-accumulates of encoding texts, each by itself."""
-        return sum(
-            encoder_macs(self.model.config, tokens) for tokens in self.count_tokens(texts, query)
-        )
+        return sum(encoder_macs(self.model.config, len(ids)) for ids in self._ids(texts, query))
 
     @torch.inference_mode()
     def _forward(self, ids: np.ndarray, attended: np.ndarray) -> np.ndarray:

@@ -96,11 +96,11 @@ def build_shard(database: Path, settings: DatabaseSettings, number: int) -> bool
             files = {name: opened.enter_context(open(folder / name, "wb")) for name in SHARD_FILES}
             cuts = ((document, *split(document)) for document in documents)
             for batch in iter(lambda: list(islice(cuts, BATCH_DOCUMENTS)), []):
-                for cut, ids in zip(
-                    batch, encode(tokenizer, [text for _, text, _ in batch]), strict=True
-                ):
+                encoded = encode(tokenizer, [text for _, text, _ in batch])
+                for (document, _, held_out), ids in zip(batch, encoded, strict=True):
+                    tokens = np.array(ids, dtype=dtype)
                     _write_document(
-                        files, counts, cut, np.array(ids, dtype=dtype), settings.chunk_tokens
+                        files, counts, document, held_out, tokens, settings.chunk_tokens
                     )
         if not counts["chunks"]:
             sources = ", ".join(corpus.sources)
@@ -246,21 +246,17 @@ def _totals(manifests: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     }
 
 
-# a document, its text for the database, its text for evaluation
-_Cut = tuple[CorpusDocument, str, str]
-
-
 def _write_document(
     files: Mapping[str, IO[bytes]],
     counts: dict[str, int],
-    cut: _Cut,
+    document: CorpusDocument,
+    held_out: str,
     ids: np.ndarray,
     chunk_tokens: int,
 ) -> None:
     """Write the chunks of a document, whose text for the database has the tokens `ids`, and its
-    evaluation text.
+    evaluation text `held_out`.
     """
-    document, _, held_out = cut
     source = {"place": document.place, "title": document.title}
     number = counts["documents"] if len(ids) else -1
     chunks = -(-len(ids) // chunk_tokens)

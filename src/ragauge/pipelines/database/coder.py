@@ -26,8 +26,8 @@ class Coder:
         pq = index.pq
         centroids = faiss.vector_to_array(pq.centroids).reshape(pq.M, pq.ksub, pq.dsub)
         self.index = index
-        self._parts = int(pq.M)
-        self._width = int(pq.dsub)
+        self._parts = pq.M
+        self._width = pq.dsub
         self._coarse = index.quantizer.reconstruct_n(0, index.nlist)
         halves = (centroids**2).sum(-1) / 2
         # (part, row, centroid)

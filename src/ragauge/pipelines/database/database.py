@@ -89,9 +89,9 @@ class Shard(BuiltFolder):
     def __init__(self, database: Path, number: int) -> None:
         super().__init__(shard_folder(database, number), SHARD)
         counts = self.manifest["counts"]
-        self.chunks = int(counts["chunks"])
-        self.documents = int(counts["documents"])
-        self.chunk_tokens = int(self.manifest["made_from"]["chunk_tokens"])  # of a full chunk
+        self.chunks = counts["chunks"]
+        self.documents = counts["documents"]
+        self.chunk_tokens = self.manifest["made_from"]["chunk_tokens"]  # of a full chunk
         # (chunk, chunk_tokens)
         self.tokens = self.array("tokens.bin", self.manifest["token_dtype"], self.chunk_tokens)
         self.lengths = self.array("lengths.bin", "uint16")  # (chunk,) tokens of each chunk
@@ -112,7 +112,7 @@ class Shard(BuiltFolder):
     def texts(self, rows: slice) -> list[str]:
         """Return chunks as text."""
         chunks = zip(self.tokens[rows], self.lengths[rows], strict=True)
-        return [str(self.tokenizer.decode(row[:length].tolist())) for row, length in chunks]
+        return [self.tokenizer.decode(row[:length].tolist()) for row, length in chunks]
 
     def document_tokens(self) -> Iterator[list[int]]:
         """Yield the tokens of each document."""
@@ -281,4 +281,4 @@ def encode(tokenizer: Any, texts: Sequence[str], special: bool = False) -> list[
     if not texts:  # which the tokenizer does not accept
         return []
     read = plain_reader(tokenizer, texts)(list(texts), add_special_tokens=special, verbose=False)
-    return list(read["input_ids"])
+    return read["input_ids"]

@@ -68,8 +68,8 @@ class OnnxEncoder(TextEncoder):
         home.build(target, lambda unfinished: _export(folder, unfinished))
         facts = store.manifest(target) or {}
         self.name = name
-        self.dim = int(facts["dim"])
-        self.max_tokens = int(facts["max_tokens"])
+        self.dim = facts["dim"]
+        self.max_tokens = facts["max_tokens"]
         self.tokenizer = encoder_tokenizer(folder)
         self.query_prefix, self.text_prefix = resolver.prefixes(name)
         self._session = open_session(target / "encoder.onnx", threads)
@@ -149,8 +149,13 @@ def build_embeddings(database: Path, number: int, choice: EncoderChoice) -> bool
                 file.write(normalised(encoder.encode(texts)).astype(np.float16).tobytes())
                 progress.update(len(texts))
         partial.rename(folder / "vectors.bin")
-        sizes = {"dim": encoder.dim, "chunks": shard.chunks, "kept_as": "float16"}
-        return {"encoder": choice.name, "engine": choice.engine, **sizes}
+        return {
+            "encoder": choice.name,
+            "engine": choice.engine,
+            "dim": encoder.dim,
+            "chunks": shard.chunks,
+            "kept_as": "float16",
+        }
 
     return folders.build(target, EMBEDDINGS, made_from, make)
 

@@ -40,14 +40,12 @@ class Vectors:
         embeddings = tuple(
             Embeddings(folder, number) for number in range(recipe.shards or len(database.shards))
         )
+        first = embeddings[0]
         for part in embeddings[1:]:
-            if (
-                part.manifest["made_from"]["encoder"]
-                != embeddings[0].manifest["made_from"]["encoder"]
-            ):
-                other = embeddings[0].folder
+            if part.manifest["made_from"]["encoder"] != first.manifest["made_from"]["encoder"]:
                 raise UserError(
-                    f"{part.folder}: of a different encoder than {other}; embed the shards again"
+                    f"{part.folder}: of a different encoder than {first.folder}; "
+                    "embed the shards again"
                 )
         vectors = cls(database, embeddings, recipe)
         if recipe.filled is not None and recipe.filled < vectors.real:

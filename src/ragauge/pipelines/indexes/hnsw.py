@@ -5,13 +5,19 @@ Graphs cannot be merged: each shard has one, a search asks every one and keeps t
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
 
 from ragauge.pipelines.indexes.base import faiss_files
-from ragauge.pipelines.indexes.base.recipe import ID_BYTES, IndexRecipe, Together, VectorSource
+from ragauge.pipelines.indexes.base.recipe import (
+    ID_BYTES,
+    IndexRecipe,
+    SearchResult,
+    Together,
+    VectorSource,
+)
 
 EMPTY = "trained.faiss"
 GRAPH = "graph.faiss"
@@ -26,8 +32,8 @@ class Hnsw(IndexRecipe):
     candidates.
     """
 
-    NPROBE_KEY: ClassVar[str] = "ef_search"
-    MEASURED: ClassVar[tuple[int, ...]] = (16, 32, 64, 128, 256, 512)
+    NPROBE_KEY = "ef_search"
+    MEASURED = (16, 32, 64, 128, 256, 512)
 
     type: Literal["hnsw"] = Field("hnsw", description="index type")
     m: int = Field(32, ge=2, le=1024, description="links per vector on each level above the lowest")
@@ -69,7 +75,7 @@ class Hnsw(IndexRecipe):
                 index.add(block)
                 file.write(ids.astype(np.int64).tobytes())
         faiss_files.write(index, folder / GRAPH)
-        return int(index.ntotal)
+        return index.ntotal
 
     def open(self, folder: Path) -> Together:
         """Return the graphs, mapped into memory: links and vectors are read as a search reaches
@@ -88,7 +94,7 @@ class _Graph:
         self._index = faiss_files.read(graph, faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_READ_ONLY)
         self._ids = np.fromfile(ids, dtype=np.int64)
 
-    def search(self, vectors: np.ndarray, k: int, nprobe: int) -> tuple[np.ndarray, np.ndarray]:
+    def search(self, vectors: np.ndarray, k: int, nprobe: int) -> SearchResult:
         import faiss
 
         walk: Any = faiss.SearchParametersHNSW  # type: ignore[attr-defined]

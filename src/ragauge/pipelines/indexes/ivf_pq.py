@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -30,7 +30,7 @@ class IvfPq(IndexRecipe):
     `nprobe` lists.
     """
 
-    NPROBE_KEY: ClassVar[str] = "nprobe"
+    NPROBE_KEY = "nprobe"
 
     type: Literal["ivf_pq"] = Field("ivf_pq", description="index type")
     nlist: int = Field(64, ge=1, le=1 << 24, description="inverted lists (coarse centroids)")
@@ -102,7 +102,7 @@ class IvfPq(IndexRecipe):
         for block, ids in vectors.blocks(shard):
             coder.add(block, ids)
         faiss_files.write(index, folder / CODES)
-        return int(index.ntotal)
+        return index.ntotal
 
     def merge(self, trained: Path, shards: Sequence[Path], folder: Path) -> None:
         import faiss
@@ -146,5 +146,4 @@ class _Lists:
         import faiss
 
         scan: Any = faiss.SearchParametersIVF  # whose keywords the library's types do not know
-        distances, ids = self.index.search(vectors, k, params=scan(nprobe=nprobe))
-        return distances, ids
+        return self.index.search(vectors, k, params=scan(nprobe=nprobe))

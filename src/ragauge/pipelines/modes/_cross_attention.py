@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, ClassVar, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +31,6 @@ GATE_SHARE = 5.0  # of the learning rate: copied weights need little change, gat
 
 PER_LAYER = ("heads", "kv_heads", "ffn")  # sizes of a decoder's shape
 
-T = TypeVar("T")
 EncodedNeighbours = tuple[Tensor, Tensor, Tensor]
 """Keys, rotated, and values (token, kv_head, dim) of all neighbours' tokens, and their positions
 (token,).
@@ -187,7 +186,7 @@ class CrossWeights(TrainedWeights):
     `AddedLayers`.
     """
 
-    mode: ClassVar[str] = "cross_attention"
+    mode = "cross_attention"
 
     def __init__(self, decoder: Decoder, places: Sequence[int], encoder_layers: int = 2) -> None:
         """Copy a decoder's layers.
@@ -253,21 +252,18 @@ def cross_layers(layers: int) -> tuple[int, ...]:
     return tuple(sorted({max(0, part * layers // 3 - 1) for part in (1, 2, 3)}))
 
 
-def _mapped(value: T, change: Callable[[str, Tensor], Tensor], name: str = "") -> T:
+def _mapped(value: Any, change: Callable[[str, Tensor], Tensor], name: str = "") -> Any:
     """Return a tree of dataclasses and tuples with every tensor in it changed, given its place:
     field names, joined by _.
     """
-    changed: Any = value
     if isinstance(value, Tensor):
-        changed = change(name, value)
-    elif isinstance(value, tuple):
-        changed = tuple(
-            _mapped(part, change, f"{name}_{number}") for number, part in enumerate(value)
-        )
-    elif is_dataclass(value) and not isinstance(value, type):
-        inner = {field.name: getattr(value, field.name) for field in fields(value)}
-        changed = replace(
-            value,
-            **{n: _mapped(part, change, f"{name}_{n}".lstrip("_")) for n, part in inner.items()},
-        )
-    return changed
+        return change(name, value) if len(value) else value  # the weight of an absent norm
+    if isinstance(value, tuple):
+        return tuple(_mapped(part, change, f"{name}_{number}") for number, part in enumerate(value))
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    changed = {}
+    for field in fields(value):
+        part = getattr(value, field.name)
+        changed[field.name] = _mapped(part, change, f"{name}_{field.name}".lstrip("_"))
+    return replace(value, **changed)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Generic
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,12 +27,12 @@ from ragauge.pipelines.modes.base import Checkpoint
 from ragauge.pipelines.reader import (
     CachedReader,
     DecoderModel,
-    NeighbourState,
     Prepared,
     PreparingReader,
-    StateCache,
     Tokens,
 )
+
+CACHED_NEIGHBOURS = 16  # of one sequence
 
 
 def load_adapted(checkpoint: Checkpoint) -> tuple[LM, LM | None]:
@@ -56,34 +56,41 @@ class JointDecoder(DecoderModel):
         return JointReader(self, tokens + neighbour_tokens)
 
 
-class JointStates(PreparingReader, Generic[NeighbourState]):
-    """A reader of neighbours behind the sequence's first token; the state of each is stored, and
-    not read again.
+class JointStates(PreparingReader):
+    """A reader of neighbours behind the sequence's first token. The states (keys and values) of
+    those that a sequence read last are cached, as its windows find the same chunks again: a state
+    depends on the neighbour's tokens, their positions and the sequence's first token alone.
     """
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         self._sink: Any = None  # the cached first token
-        self._states: StateCache[NeighbourState] = StateCache()
+        # by the neighbour's tokens, the latest used are the last; replaced, never changed: two
+        # threads may read neighbours, at the first window
+        self._states = dict[Tokens, Any]()
 
     def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
         texts = [tuple(ids) for ids in neighbours if len(ids)]
         calls: list[Call] = []
-        states = self._states.get(
-            texts, lambda numbers: self._read([texts[i] for i in numbers], calls)
-        )
-        return Prepared(tuple(calls), self._placed(states))
+        every = dict(self._states)
+        missing = [text for text in dict.fromkeys(texts) if text not in every]
+        if missing:
+            every.update(zip(missing, self._read(missing, calls), strict=True))
+        used = {text: every.pop(text) for text in dict.fromkeys(texts)}
+        latest = [*every.items(), *used.items()][-max(CACHED_NEIGHBOURS, len(used)) :]
+        self._states = dict(latest)
+        return Prepared(tuple(calls), self._placed([used[text] for text in texts]))
 
     @abstractmethod
-    def _read(self, texts: Sequence[Tokens], calls: list[Call]) -> list[NeighbourState]:
+    def _read(self, texts: Sequence[Tokens], calls: list[Call]) -> list[Any]:
         """Keys and values of each neighbour, which end before position 0; appends to `calls`."""
 
     @abstractmethod
-    def _placed(self, states: Sequence[NeighbourState]) -> Callable[[], None]:
+    def _placed(self, states: Sequence[Any]) -> Callable[[], None]:
         """Return what makes these states the neighbours in front of the sequence."""
 
 
-class JointReader(JointStates[KVCache], CachedReader):
+class JointReader(JointStates, CachedReader):
     """A sequence behind its neighbours in one cache, so that the keys of every read are a view of
     it.
     """
@@ -145,7 +152,7 @@ class JointReader(JointStates[KVCache], CachedReader):
 class Adapters(TrainedWeights):
     """One low-rank term and one offset per layer; all zero at first, so that nothing changes."""
 
-    mode: ClassVar[str] = "joint"
+    mode = "joint"
 
     def __init__(self, weights: Weights, rank: int = 8, seed: int = 0) -> None:
         super().__init__()

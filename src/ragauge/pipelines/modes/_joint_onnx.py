@@ -47,8 +47,11 @@ def load_exported(checkpoint: Checkpoint) -> OnnxJointDecoder:
 
 
 def _origin(checkpoint: Checkpoint) -> dict[str, str | None]:
-    hashes = {"model_sha256": checkpoint.sha256, "adapters_sha256": checkpoint.adapters_sha256}
-    return hashes | {"dtype": checkpoint.dtype}
+    return {
+        "model_sha256": checkpoint.sha256,
+        "adapters_sha256": checkpoint.adapters_sha256,
+        "dtype": checkpoint.dtype,
+    }
 
 
 class OnnxJointDecoder(OnnxModel):
@@ -58,7 +61,7 @@ class OnnxJointDecoder(OnnxModel):
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         assert checkpoint.exported is not None
-        adapted = "adapted" if checkpoint.adapters_sha256 else "decoder"
+        adapted = "adapted" if checkpoint.adapters else "decoder"
         paths = {name: checkpoint.exported / f"{name}.onnx" for name in ("decoder", adapted)}
         super().__init__(paths, checkpoint.tokenizer, checkpoint.device, checkpoint.threads)
         self.decoder = OnnxDecoder(self.graphs["decoder"])
@@ -69,7 +72,7 @@ class OnnxJointDecoder(OnnxModel):
         return OnnxJointReader(self, neighbour_tokens)
 
 
-class OnnxJointReader(JointStates[Tensor]):
+class OnnxJointReader(JointStates):
     """A sequence and its neighbours in slots of one cache: first those of neighbours, then the
     sequence's.
     """

@@ -47,7 +47,7 @@ def make_network(checkpoint: Checkpoint) -> RetroNetwork:
     return network.to(checkpoint.device, DTYPES[checkpoint.dtype])
 
 
-def random_network(sizes: Sizes = PAPER, seed: int = 0, device: str = "cpu") -> RetroNetwork:
+def random_network(sizes: Sizes, seed: int = 0, device: str = "cpu") -> RetroNetwork:
     """RETRO with random weights, for latency; on the meta device without any."""
     with torch.random.fork_rng(devices=[]), torch.device(device):
         torch.manual_seed(seed)
@@ -150,22 +150,20 @@ class OwnReader(SequenceReader):
             return
         self.lm.synchronize()
         started = time.perf_counter()
-        numbers = range(len(pending))
-        lengths = filter(None, dict.fromkeys(map(len, pending)))
-        alike = [
-            [number for number in numbers if len(pending[number]) == length] for length in lengths
-        ]
+        alike: dict[int, list[int]] = {}  # numbers of the neighbours, by length
+        for number, ids in enumerate(pending):
+            if len(ids):
+                alike.setdefault(len(ids), []).append(number)
         positions = [
             number * NEIGHBOUR + i
-            for same in alike
-            for number in same
-            for i in range(len(pending[number]))
+            for length, numbers in alike.items()
+            for number in numbers
+            for i in range(length)
         ]
-        self.encode([[pending[number] for number in same] for same in alike], positions)
+        self.encode([[pending[number] for number in same] for same in alike.values()], positions)
         self.lm.synchronize()
-        read = sum(map(len, pending))
         self._encoding_s = time.perf_counter() - started
-        self.note(Call("neighbours", (read,), (0,), seconds=self._encoding_s))
+        self.note(Call("neighbours", (len(positions),), (0,), seconds=self._encoding_s))
 
 
 class RetroLM(Traced):
@@ -209,7 +207,7 @@ class RetroReader(OwnReader):
     def forward(self, ids: Tokens) -> Tensor:
         network = self.network
         stop = self.length + len(ids)
-        x = network.embedding(torch.tensor(list(ids), device=self.device))
+        x = network.embedding(torch.tensor(ids, device=self.device))
         positions = torch.arange(stop, device=self.device)
         new = positions[self.length :]
         hidden = positions[None] > positions[self.length :, None]
@@ -233,9 +231,7 @@ class RetroReader(OwnReader):
         if not neighbours:
             return
         self._places = torch.tensor(positions, device=self.device)
-        groups = [
-            torch.tensor([list(ids) for ids in same], device=self.device) for same in neighbours
-        ]
+        groups = [torch.tensor(same, device=self.device) for same in neighbours]
         encoded = torch.cat(
             [self.network.encoder(ids, self._states).flatten(0, 1) for ids in groups]
         )

@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ragauge.pipelines.sizes import PAPER, Sizes
+from ragauge.pipelines.sizes import Sizes
 
 
 class RelativeBias(nn.Module):
@@ -39,10 +39,8 @@ class RelativeBias(nn.Module):
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
         """(head, query, key) of the positions (query,) and (key,)."""
         distance = keys[None] - queries[:, None]
-        bias: Tensor = self.table(
-            distance.clamp(self.nearest, self.furthest) - self.nearest
-        ).permute(2, 0, 1)
-        return bias
+        rows = distance.clamp(self.nearest, self.furthest) - self.nearest
+        return self.table(rows).permute(2, 0, 1)
 
 
 class RetroAttention(nn.Module):
@@ -166,7 +164,7 @@ class RetroEncoder(nn.Module):
 
 
 class RetroNetwork(nn.Module):
-    def __init__(self, sizes: Sizes = PAPER) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         super().__init__()
         self.sizes = sizes
         self.embedding = nn.Embedding(sizes.vocab, sizes.width)

@@ -180,8 +180,10 @@ def export_network(model: RetroNetwork, folder: Path) -> None:
         (["behind"], torch.arange(count), {0: TOKENS}),
         (["places"], torch.arange(7), {0: KEYS}),
     ]
-    many = {0: torch.export.Dim("neighbours", min=1, max=1 << 10)}
-    many[1] = torch.export.Dim("length", min=1, max=1 << 12)
+    many = {
+        0: torch.export.Dim("neighbours", min=1, max=1 << 10),
+        1: torch.export.Dim("length", min=1, max=1 << 12),
+    }
     encoder = [(["neighbours"], torch.zeros(2, 7, dtype=torch.long), many), states]
     for name, part, inputs, outputs in (
         ("lower", _Lower, lower, ["states", *pairs("new", low, 1, None)[0]]),
@@ -239,10 +241,8 @@ class OnnxRetroReader(OwnReader):
         self._nothing = {
             name: self._encoder.empty(name, heads, 1, dim).zero_() for name in self._encoder.outputs
         }
-        self._nothing |= {
-            "reads": self._upper.tensor("reads", [0.0]),
-            "places": self._upper.tensor("places", [0]),
-        }
+        self._nothing["reads"] = self._upper.tensor("reads", [0.0])
+        self._nothing["places"] = self._upper.tensor("places", [0])
         self._memory = self._nothing
 
     def forward(self, ids: Tokens) -> Tensor:
@@ -254,7 +254,7 @@ class OnnxRetroReader(OwnReader):
         states = self._lower.empty("states", count, self._width)
         new = slots.room(count)
         read = {
-            "ids": self._lower.tensor("ids", list(ids)),
+            "ids": self._lower.tensor("ids", ids),
             "positions": positions,
             **slots.feeds(self._low),
         }
@@ -262,8 +262,13 @@ class OnnxRetroReader(OwnReader):
         self._states = torch.cat([self._states, states])[-CHUNK:]
         self.encode_pending()
         logits = self._upper.empty("logits", count, self._vocab)
-        read = {"states": states, "positions": positions, "behind": positions - self._since}
-        read |= {**slots.feeds(self._high), **self._memory}
+        read = {
+            "states": states,
+            "positions": positions,
+            "behind": positions - self._since,
+            **slots.feeds(self._high),
+            **self._memory,
+        }
         self._upper.run(read, {"logits": logits, **slots.outputs(new, self._high)})
         slots.put(new, first)
         self.length += count
@@ -278,10 +283,10 @@ class OnnxRetroReader(OwnReader):
         states = self._states.contiguous()
         encoded = []
         for texts in neighbours:
-            ids = encoder.tensor("neighbours", [list(text) for text in texts])
+            ids = encoder.tensor("neighbours", texts)
             outputs = {n: encoder.empty(n, heads, ids.numel(), dim) for n in encoder.outputs}
             encoder.run({"neighbours": ids, "states": states}, outputs)
             encoded.append(outputs)
         self._memory = {n: torch.cat([part[n] for part in encoded], 1) for n in encoder.outputs}
         self._memory["reads"] = self._upper.tensor("reads", [1.0])
-        self._memory["places"] = self._upper.tensor("places", list(positions))
+        self._memory["places"] = self._upper.tensor("places", positions)

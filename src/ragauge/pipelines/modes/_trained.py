@@ -68,7 +68,7 @@ class TrainedWeights(nn.Module, ABC):
         windows, texts by window.
         """
         device = decoder.weights.embedding.device
-        sequence = torch.tensor(list(ids), device=device)
+        sequence = torch.tensor(ids, device=device)
         read = [
             (window, text) for window, texts in enumerate(neighbours) for text in texts if len(text)
         ]
@@ -183,7 +183,7 @@ def pad(texts: Sequence[Tokens], device: torch.device) -> tuple[Tensor, Tensor, 
     """Neighbours as rows: ids, which of them are real, and positions that end before 0; each (row,
     token).
     """
-    ids = pad_sequence([torch.tensor(list(text)) for text in texts], batch_first=True)
+    ids = pad_sequence([torch.tensor(text) for text in texts], batch_first=True)
     positions = (
         torch.arange(ids.shape[1]) - torch.tensor([float(len(text)) for text in texts])[:, None]
     )

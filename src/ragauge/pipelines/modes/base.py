@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ragauge import registry
 from ragauge.assets import resolver
 from ragauge.errors import UnsupportedError
+from ragauge.io.files import file_sha256
 
 if TYPE_CHECKING:
     from ragauge.engines.lm import LM
@@ -27,11 +29,14 @@ class Checkpoint:
     device: str = "cpu"
     threads: int | None = None
     adapters: Path | None = None  # trained by `ragauge piperag retrofit`
-    adapters_sha256: str | None = None
     exported: Path | None = None  # graphs of `ragauge piperag export`, which ONNX Runtime runs
     seed: int = 0  # of RETRO's random weights
     vocabulary: int = 0  # of the database's tokenizer
     tokenizer: Any = None  # the database's
+
+    @cached_property
+    def adapters_sha256(self) -> str | None:
+        return file_sha256(self.adapters) if self.adapters else None
 
     @property
     def released_retro(self) -> Path | None:
@@ -102,7 +107,7 @@ class Mode(ABC):
 
 def mode_class(name: str) -> type[Mode]:
     """Return the class of a mode. Raises UserError with the choices if there is none."""
-    return cast(type[Mode], registry.component("mode", name, Mode))
+    return registry.component("mode", name, Mode)
 
 
 def mode_classes() -> dict[str, type[Mode]]:

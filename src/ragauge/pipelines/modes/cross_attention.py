@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from ragauge.errors import UserError
 from ragauge.pipelines.modes.base import Checkpoint, Mode
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 class CrossAttention(Mode):
     """Gated cross-attention in some layers, trained by RETRO-fit."""
 
-    label: ClassVar[str] = "cross-attention"
-    engines: ClassVar[tuple[str, ...]] = ("torch",)
-    needs_training: ClassVar[bool] = True
-    trainable: ClassVar[bool] = True
+    label = "cross-attention"
+    engines = ("torch",)
+    needs_training = True
+    trainable = True
 
     @classmethod
     def untrained(cls, lm: LM, seed: int) -> CrossWeights:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from ragauge.pipelines.modes.base import Checkpoint, Mode
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 class JointAttention(Mode):
     """A decoder reads neighbours itself; untrained, or trained by RETRO-fit."""
 
-    label: ClassVar[str] = "joint attention"
-    engines: ClassVar[tuple[str, ...]] = ("torch", "onnx")
-    trainable: ClassVar[bool] = True
-    in_cache: ClassVar[bool] = True
+    label = "joint attention"
+    engines = ("torch", "onnx")
+    trainable = True
+    in_cache = True
 
     @classmethod
     def untrained(cls, lm: LM, seed: int) -> Adapters:

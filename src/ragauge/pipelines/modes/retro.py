@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from ragauge.pipelines.modes.base import Checkpoint, Mode
 
@@ -18,9 +18,9 @@ class OwnEncoder(Mode):
     Without a checkpoint it has the paper's sizes and random weights, for latency alone.
     """
 
-    label: ClassVar[str] = "RETRO's own decoder and encoder"
-    engines: ClassVar[tuple[str, ...]] = ("torch", "onnx")
-    own_model: ClassVar[str] = "retro"
+    label = "RETRO's own decoder and encoder"
+    engines = ("torch", "onnx")
+    own_model = "retro"
 
     def load(self, checkpoint: Checkpoint) -> NeighbourModel:
         # its tokenizer must be the database's

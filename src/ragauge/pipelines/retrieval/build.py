@@ -68,7 +68,11 @@ class DatabaseBuild:
             is_new = chunking.gather(folder, settings.shards, sets)
             result = "gathered"
         elif step == "embed":
-            is_new = embed.build_embeddings(folder, shard, self._encoder())
+            engine = "torch" if settings.device == "cuda" else settings.engine
+            encoder = embed.EncoderChoice(
+                settings.encoder, engine, self.threads, settings.dtype, settings.device
+            )
+            is_new = embed.build_embeddings(folder, shard, encoder)
             result = f"embeddings of shard {shard}"
         elif step == "train":
             is_new = index.train(folder, label, recipe)
@@ -103,10 +107,3 @@ class DatabaseBuild:
             Index(database, label)
         indexes = list(self.settings.indexes)
         return {"chunks": len(database), "indexes": indexes, "files": files, "bytes": size}
-
-    def _encoder(self) -> embed.EncoderChoice:
-        settings = self.settings
-        engine = "torch" if settings.device == "cuda" else settings.engine
-        return embed.EncoderChoice(
-            settings.encoder, engine, self.threads, settings.dtype, settings.device
-        )

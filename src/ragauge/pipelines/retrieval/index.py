@@ -137,8 +137,10 @@ class Index:
         self.manifest = _read(self.folder, MERGED)
         self.database = database
         if self.manifest["made_from"]["database"] != database.sha256:
-            problem = "an index of another database, or of an earlier state of it; build it again"
-            raise UserError(f"{self.folder}: {problem}")
+            raise UserError(
+                f"{self.folder}: an index of another database, or of an earlier state of it; "
+                "build it again"
+            )
         self.recipe = read_recipe(self.manifest)
         self.sha256 = folders.sha256(self.folder)
         self.encoder_sha256: str = self.manifest["made_from"]["encoder"]  # whose vectors it holds
@@ -146,17 +148,13 @@ class Index:
 
     def __len__(self) -> int:
         """Vectors, drawn ones included."""
-        return int(self.manifest["vectors"])
+        return self.manifest["vectors"]
 
     @property
     def nprobes(self) -> list[int]:
         """Powers of two below the largest nprobe, and the largest."""
-        return sorted(
-            {
-                *(1 << power for power in range(self.recipe.max_nprobe.bit_length())),
-                self.recipe.max_nprobe,
-            }
-        )
+        largest = self.recipe.max_nprobe
+        return sorted({*(1 << power for power in range(largest.bit_length())), largest})
 
     def search(self, vectors: np.ndarray, k: int, nprobe: int) -> SearchResult:
         """Nearest chunks of vectors (q, dim): distances (q, k) float32 and chunk ids (q, k) int64,

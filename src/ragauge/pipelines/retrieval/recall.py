@@ -11,6 +11,7 @@ from ragauge.errors import UserError
 from ragauge.io import resumed
 from ragauge.io.files import text_sha256, write_file
 from ragauge.pipelines.database.database import Database, encode
+from ragauge.pipelines.database.embed import EncoderChoice
 from ragauge.pipelines.database.vectors import BLOCK_VECTORS, Vectors
 from ragauge.pipelines.indexes.base.faiss_files import metric
 from ragauge.pipelines.indexes.base.recipe import SearchResult, nearest
@@ -108,15 +109,10 @@ def write_report(
     Raises:
         UserError: there is no held-out text, or an index of another encoder.
     """
-    retriever = Retriever.open(
-        folder,
-        label,
-        encoder=settings.encoder,
-        engine=settings.engine,
-        threads=threads,
-        # that device embeds chunks, not queries
-        dtype="float32" if settings.device == "cuda" else settings.dtype,
-    )
+    # that device embeds chunks, not queries
+    dtype = "float32" if settings.device == "cuda" else settings.dtype
+    encoder = EncoderChoice(settings.encoder, settings.engine, threads, dtype)
+    retriever = Retriever.open(folder, label, encoder)
     database = retriever.database
     index = retriever.index
     vectors = Vectors.open(folder, index.recipe)
@@ -127,17 +123,18 @@ def write_report(
     recipe = index.recipe.model_dump()
     if len(vectors.embeddings) == len(database.shards):
         recipe["shards"] = None
-    report: dict[str, Any] = {
+    rows = recall(index, queries, exact)
+    report = {
         "index": index.sha256,
         "settings": recipe,
         "vectors": len(index),
         "filled": index.recipe.filled,
         "queries": len(queries),
-        "recall": recall(index, queries, exact),
+        "recall": rows,
     }
     write_file(out, (json.dumps(report, indent=1, ensure_ascii=False) + "\n").encode())
     saved.unlink()
-    return list(report["recall"])
+    return rows
 
 
 def _held_out_chunks(database: Database) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -124,12 +124,8 @@ class Retriever:
     def open(
         cls,
         folder: Path,
-        label: str = "ivf",
-        *,
-        encoder: str = "minilm",
-        engine: Literal["onnx", "torch"] = "onnx",
-        threads: int | None = None,
-        dtype: Literal["float32", "bfloat16", "float16"] = "float32",
+        label: str,
+        encoder: EncoderChoice,
         part: tuple[int, int] | None = None,
     ) -> Retriever:
         """Open an index of a database.
@@ -137,10 +133,7 @@ class Retriever:
         Args:
             folder: of the database.
             label: of the index.
-            encoder: of queries: a name, a source or a folder.
-            engine: what runs it.
-            threads: of encoder and search; default: the libraries' choice.
-            dtype: of the encoder's matrix products.
+            encoder: of queries; its threads search, too.
             part: (number, of) of the index's parts, for one of several servers; default: all.
 
         Raises:
@@ -151,14 +144,13 @@ class Retriever:
 
         database = Database(folder)
         index = Index(database, label, part)
-        choice = EncoderChoice(encoder, engine, threads, dtype)
-        if choice.sha256 != index.encoder_sha256:
+        if encoder.sha256 != index.encoder_sha256:
             raise UserError(
-                f"{index.folder}: its vectors were not made with the encoder {encoder!r}"
+                f"{index.folder}: its vectors were not made with the encoder {encoder.name!r}"
             )
-        if threads:
-            faiss.omp_set_num_threads(threads)
-        return cls(database, index, choice.load())
+        if encoder.threads:
+            faiss.omp_set_num_threads(encoder.threads)
+        return cls(database, index, encoder.load())
 
     def describe(self) -> About:
         database = self.database
@@ -170,7 +162,7 @@ class Retriever:
 
     def detokenize(self, sequences: Sequence[Sequence[int]]) -> list[str]:
         """Return the text of sequences of tokens."""
-        return list(self.database.tokenizer.batch_decode(sequences))
+        return self.database.tokenizer.batch_decode(sequences)
 
     def search(self, queries: Sequence[Query]) -> list[Neighbours]:
         """Return the neighbours of each query, in order.
@@ -254,7 +246,7 @@ class Retriever:
             raise UserError(
                 f"query: token {outside[0]} is beyond the vocabulary of {self.database.vocabulary:,}"
             )
-        return str(self.database.tokenizer.decode(tokens))
+        return self.database.tokenizer.decode(tokens)
 
     def _search(
         self, queries: Sequence[Query], nprobes: Sequence[int], vectors: np.ndarray
@@ -266,9 +258,7 @@ class Retriever:
         results: dict[int, SearchResult] = {}
         for (k, nprobe), numbers in groups.items():
             distances, ids = self.index.search(vectors[numbers], k, nprobe)
-            results.update(
-                {number: (distances[row], ids[row]) for row, number in enumerate(numbers)}
-            )
+            results.update(zip(numbers, zip(distances, ids, strict=True), strict=True))
         return [results[number] for number in range(len(queries))]
 
     def _look_up(

@@ -77,10 +77,9 @@ class DatabaseSettings(CorpusSettings):
         """Return a set without a corpus is of the one that its key names."""
         if not isinstance(sets, dict):
             return sets
-        filled = {label: {} if entry is None else entry for label, entry in sets.items()}
         return {
-            label: {"corpus": label, **entry} if isinstance(entry, dict) else entry
-            for label, entry in filled.items()
+            label: {"corpus": label, **(entry or {})} if isinstance(entry, dict | None) else entry
+            for label, entry in sets.items()
         }
 
     @model_validator(mode="after")

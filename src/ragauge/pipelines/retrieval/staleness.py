@@ -70,7 +70,7 @@ class Comparison:
             return {}
         ids = np.array(sorted(chunks))
         decode = self.database.tokenizer.decode
-        decoded = [str(decode(row)) for row in self.database.tokens(ids)]
+        decoded = [decode(row) for row in self.database.tokens(ids)]
         return dict(zip(ids.tolist(), normalised(self.encoder.encode(decoded)), strict=True))
 
 
@@ -95,8 +95,8 @@ def write_report(folder: Path, settings: StalenessSettings, out: Path, threads: 
     """
     vectors = Embeddings(folder, 0).manifest
     # that the vectors of the index were made with
-    encoder = {"encoder": vectors["encoder"], "engine": vectors["engine"]}
-    retriever = Retriever.open(folder, settings.index, **encoder, threads=threads)
+    encoder = EncoderChoice(vectors["encoder"], vectors["engine"], threads)
+    retriever = Retriever.open(folder, settings.index, encoder)
     database = retriever.database
     choice = EncoderChoice(settings.encoder, settings.engine, threads)
     comparison = Comparison(retriever, database, choice.load(), settings.nprobe)

@@ -62,13 +62,15 @@ class Schedule:
         Windows(self.interval)
         if self.nprobe == "hide" and not self.stale:
             name = type(self).__module__.rpartition(".")[2]
-            message = (
-                f"'hide' requires a schedule that searches ahead, such as 'piperag', not {name!r}"
+            raise SettingError(
+                "nprobe",
+                f"'hide' requires a schedule that searches ahead, such as 'piperag', not {name!r}",
             )
-            raise SettingError("nprobe", message)
         if self.encoding != "once" and (self.every_window or not self.reads_neighbours):
-            message = f"{self.encoding!r} requires a schedule whose neighbours stay: retrieve_once"
-            raise SettingError("encoding", message)
+            raise SettingError(
+                "encoding",
+                f"{self.encoding!r} requires a schedule whose neighbours stay: retrieve_once",
+            )
         if self.first_nprobe and self.nprobe != "hide":
             raise SettingError(
                 "first_nprobe",

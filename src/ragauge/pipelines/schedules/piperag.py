@@ -2,14 +2,10 @@
 queries.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from ragauge.pipelines.schedules.base import Schedule, SequenceInputs
 from ragauge.pipelines.sources import PrefetchedRetrieval
 
 
-@dataclass(frozen=True)
 class PipeRAG(Schedule):
     """Prefetches: queries every `interval` tokens for the window after the next, with the tokens
     known by then. Decoding waits for the first reply, and for any later one that takes longer than
@@ -17,7 +13,7 @@ class PipeRAG(Schedule):
     concurrent window is predicted to hide.
     """
 
-    stale: ClassVar[bool] = True
+    stale = True
 
     def source(self, sequence: SequenceInputs) -> PrefetchedRetrieval:
         prepare = sequence.prepare if self.read_ahead else None

@@ -1,8 +1,6 @@
 """The control of retrieval: neighbours drawn at random from the same database."""
 
 import hashlib
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -10,14 +8,13 @@ from ragauge.pipelines.schedules.base import Schedule, SequenceInputs
 from ragauge.pipelines.sources import RandomNeighbours
 
 
-@dataclass(frozen=True)
 class Random(Schedule):
     """As many neighbours as retro_plus, each window's drawn at random.
 
     Queries no index, waits for nothing.
     """
 
-    queries_index: ClassVar[bool] = False
+    queries_index = False
 
     def source(self, sequence: SequenceInputs) -> RandomNeighbours:
         assert sequence.passages is not None

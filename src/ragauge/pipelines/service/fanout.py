@@ -66,15 +66,18 @@ class Fanout:
         """
         if client.address in self._about:
             return
-        about = vars(client.describe())
+        about = client.describe()
         for address, other in self._about.items():
-            differing = [name for name in about if about[name] != getattr(other, name)]
-            if others := ", ".join(sorted({*differing} - {"index", "vectors"})):
+            differing = {
+                name for name in vars(about) if getattr(about, name) != getattr(other, name)
+            }
+            differing -= {"index", "vectors"}
+            if differing:
                 raise RetrievalError(
                     f"retrieval servers {address} and {client.address} hold parts of different"
-                    f" databases: they differ in {others}"
+                    f" databases: they differ in {', '.join(sorted(differing))}"
                 )
-        self._about[client.address] = About(**about)
+        self._about[client.address] = about
 
 
 def merge(parts: Sequence[Neighbours], k: int, larger_is_nearer: bool = False) -> Neighbours:

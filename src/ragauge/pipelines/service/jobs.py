@@ -29,9 +29,7 @@ def write_address(path: Path, address: str) -> None:
     )
 
 
-def wait_for_server(
-    path: Path, *, limit_s: float = WAIT_S, failed_s: float = FAILED_S, **access: Any
-) -> str:
+def wait_for_server(path: Path, *, limit_s: float = WAIT_S, **access: Any) -> str:
     """Wait for a server at the address in a file; return it.
 
     Raises:
@@ -41,7 +39,7 @@ def wait_for_server(
 
     end = time.monotonic() + limit_s
     while time.monotonic() < end:
-        if _has_failed(path, failed_s):
+        if _has_failed(path):
             raise UserError(f"{path}: the job of this retrieval server failed; its log says why")
         # none yet, or of a server that was killed
         with suppress(FileNotFoundError, LostError):
@@ -67,10 +65,10 @@ def read_list(path: Path) -> list[Path]:
 
 def are_finished(files: Iterable[Path]) -> bool:
     """Return whether every file exists, or its job failed so long ago that nobody tries it again."""
-    return all(path.exists() or _has_failed(path, FAILED_S) for path in files)
+    return all(path.exists() or _has_failed(path) for path in files)
 
 
-def _has_failed(path: Path, failed_s: float) -> bool:
+def _has_failed(path: Path) -> bool:
     with suppress(FileNotFoundError):  # the next attempt removes the mark
-        return time.time() - path.with_name(path.name + ".failed").stat().st_mtime > failed_s
+        return time.time() - path.with_name(path.name + ".failed").stat().st_mtime > FAILED_S
     return False

@@ -88,12 +88,9 @@ class RunningServer:
     process: subprocess.Popen[str]
 
 
-def running(
-    index: Path, *, options: Sequence[str] = (), start_s: float = START_S
-) -> AbstractContextManager[RunningServer]:
+def running(index: Path, *, options: Sequence[str] = ()) -> AbstractContextManager[RunningServer]:
     """Return a server of an index folder on a free port of this machine, for the length of the
-    block; it ends with it. `options` are those of `ragauge serve`; `start_s` are seconds until it
-    must report that it serves.
+    block; it ends with it. `options` are those of `ragauge serve`.
 
     Raises:
         RetrievalError: it did not start, or ended during the block; the message has the last line
@@ -102,7 +99,7 @@ def running(
     index = index.absolute()
     served = ["serve", "--database", str(index.parent.parent), "--index", index.name]
     command = [sys.executable, "-m", "ragauge.cli", *served, "--port", "0", "--while-stdin-open"]
-    return running_command([*command, *options], start_s=start_s)
+    return running_command([*command, *options])
 
 
 @contextmanager

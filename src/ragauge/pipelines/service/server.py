@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import grpc
 from google.protobuf.message import DecodeError, Message
@@ -34,8 +34,6 @@ MAX_TOKENS = 4096
 MAX_CHARACTERS = 32768  # of a query
 MAX_CHUNKS = 16384  # in one reply
 MAX_BUDGET_S = 3600.0
-
-Request = TypeVar("Request", bound=Message)
 
 
 class TokenCheck(grpc.ServerInterceptor):
@@ -150,7 +148,7 @@ class Server:
 
 
 def _handler(
-    kind: type[Request], answer: Callable[[Request, grpc.ServicerContext], Message]
+    kind: type[Message], answer: Callable[[Any, grpc.ServicerContext], Message]
 ) -> grpc.RpcMethodHandler:
     """From a request's bytes to a reply or a status; gRPC's own parser reports bad bytes as an
     internal error.

@@ -14,10 +14,13 @@ def search_request(queries: Sequence[Query]) -> pb.SearchRequest:
     request = pb.SearchRequest()
     try:
         for query in queries:
-            numbers = {"k": query.k, "nprobe": query.nprobe, "budget_s": query.budget_s}
-            tokens = None if query.tokens is None else pb.Tokens(ids=query.tokens)
             request.queries.add(
-                text=query.text, tokens=tokens, continuation=query.continuation, **numbers
+                text=query.text,
+                tokens=None if query.tokens is None else pb.Tokens(ids=query.tokens),
+                k=query.k,
+                nprobe=query.nprobe,
+                budget_s=query.budget_s,
+                continuation=query.continuation,
             )
     except (ValueError, TypeError) as error:
         raise UserError(f"query: {error}") from error

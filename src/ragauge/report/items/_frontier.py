@@ -18,8 +18,6 @@ from ragauge.results.times import STATE_WORDS, State
 
 NOT_TIMED = "not timed in this state"
 LIKELY = 0.5  # probability of being on the frontier from which a point is drawn in full and named
-MILLION = 1e6
-QUESTIONS = 1000
 UNSTATED = "the server does not count tokens"
 
 
@@ -139,7 +137,7 @@ def _cost(variant: Variant) -> Measure:
             cached = response.cached_tokens or 0
             read = (response.prompt_tokens - cached) * price.prompt + cached * rate
             paid = read + response.new_tokens * price.new
-            costs.append(QUESTIONS * (float(paid) / MILLION))
+            costs.append(1000 * (float(paid) / 1e6))  # of 1,000 questions; prices are per million
     if not costs:
         return Measure(reason=UNSTATED)
     return mean(costs, variant.runs.seed, f"in {price.currency}")

@@ -16,7 +16,7 @@ import statistics
 from functools import partial
 
 from ragauge.config.reads import Reads, timed
-from ragauge.report.figures import Axis, Figure, Lines, TableRow, lines
+from ragauge.report.figures import Axis, Figure, Lines, lines
 from ragauge.results import timing
 from ragauge.results.cells import (
     Cell,
@@ -42,7 +42,6 @@ from ragauge.results.times import LatencyTimes
 KEYS = ("model", "dataset", "method", "variant", "hit_rate")
 HIT_RATES = tuple(percent / 100 for percent in range(0, 101, 10))
 LATENCY = "mean_latency_s"
-SAME = "the same at every hit rate"
 MEDIANS = ("computing_s", "missed_s", "loading_s", "bytes")  # of trials
 UNTIMED = "not timed: the latency protocol ran without the state `disk`"
 
@@ -59,14 +58,17 @@ def draw(table: Table) -> Figure:
     share = Axis("questions whose documents are on disk (%)")
     latency = Axis("mean latency (s)", from_zero=True)
     nothing = "Nothing to draw yet: no latency file has documents timed from disk."
-    plot = Lines("percent", share, LATENCY, latency, _name, nothing=nothing)
+    plot = Lines(
+        "percent",
+        share,
+        LATENCY,
+        latency,
+        lambda row: lines.variant(row).replace("_", " "),
+        nothing=nothing,
+    )
     return plot(
         table.assign(percent=[100 * rate if rate != "" else rate for rate in table["hit_rate"]])
     )
-
-
-def _name(row: TableRow) -> str:
-    return lines.variant(row).replace("_", " ")
 
 
 def _protocol(runs: Runs, latency: LatencyTimes) -> Cells:
@@ -81,10 +83,8 @@ def _protocol(runs: Runs, latency: LatencyTimes) -> Cells:
         if latency.refused:
             yield Cell(keys, LATENCY, Measure(reason=f"timing refused: {latency.refused}"))
         elif name == naive and naive_times:
-            yield from (
-                Cell(keys | {"hit_rate": h}, LATENCY, Timed(naive_s, n=len(naive_times)))
-                for h in HIT_RATES
-            )
+            for rate in HIT_RATES:
+                yield Cell(keys | {"hit_rate": rate}, LATENCY, Timed(naive_s, n=len(naive_times)))
         elif not has_documents:
             yield Cell(keys, LATENCY, Measure(reason=UNTIMED))
         elif trials and online:
@@ -123,8 +123,9 @@ def _variant(runs: Runs, keys: Keys, seconds: Seconds, naive_s: float | None, n:
         measures["break_even_hit_rate"] = _or_never(hit_rate, n, never)
     yield from row_cells(keys, measures)
     group = Group(runs, keys["dataset"], keys["model"])
-    answered = [v for v in group.variants if v.name == keys["variant"]]
-    yield from (Cell(keys, "quality", noted(quality(variant), SAME)) for variant in answered)
+    for variant in group.variants:
+        if variant.name == keys["variant"]:
+            yield Cell(keys, "quality", noted(quality(variant), "the same at every hit rate"))
 
 
 def _or_never(value: float | None, n: int, never: str) -> Measure:

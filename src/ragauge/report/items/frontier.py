@@ -77,7 +77,6 @@ def _group(group: Group, state: State) -> Cells:
     chances = {
         quantity: on_frontier(group, variants, measures) for quantity, measures in prices.items()
     }
-    cells = []
     for index, variant in enumerate(variants):
         note = f"quality is {metric}", (variant.stack and variant.engine) or ""
         measures = {"quality": noted(quality(variant), *note)} | (
@@ -87,8 +86,7 @@ def _group(group: Group, state: State) -> Cells:
             chance = chances[quantity].get(variant.name)
             measures |= {quantity: price[index]} | ({_chance(quantity): chance} if chance else {})
         measures |= preparation(variant, group.timed, state)
-        cells += row_cells(variant.keys | {"state": state, "metric": metric}, measures)
-    return cells
+        yield from row_cells(variant.keys | {"state": state, "metric": metric}, measures)
 
 
 def _chance(quantity: str) -> str:

@@ -29,7 +29,6 @@ from ragauge.results.times import STATE_WORDS, LoadLevel, LoadTimes, remarks
 KEYS = ("model", "dataset", "method", "variant", "arrivals", "load")
 POISSON = "poisson"
 CLIENTS = "clients"
-TRACE = "trace"
 TAIL = "first_token_p95_s"
 GOODPUT = "goodput_per_s"
 TIMES = ("first_token_s", "per_token_s")
@@ -60,7 +59,7 @@ def draw(table: Table) -> Figure:
 
 def _file(runs: Runs, times: LoadTimes) -> Cells:
     for level in times.levels:
-        arrivals = POISSON if level.rate else TRACE if level.speed else CLIENTS
+        arrivals = POISSON if level.rate else "trace" if level.speed else CLIENTS
         keys = timing.keys(runs, times, level.variant)
         keys |= {"arrivals": arrivals, "load": level.load}
         yield from _level(keys, level, join(_described(times), level.busy or ""))

@@ -28,8 +28,6 @@ FIRST = 10  # ranks that MRR and nDCG count, as BEIR and MS MARCO do
 
 READS = Reads(retrieval=True)
 
-SearchedQuestion = Keys
-
 
 def table(runs: Runs) -> Table:
     return frame(KEYS, (cell for retrieval in runs.retrievals for cell in _study(runs, retrieval)))
@@ -114,7 +112,7 @@ def _study(runs: Runs, retrieval: Keys) -> Cells:
             yield Cell({**keys, "retriever": name, "k": FIRST}, "ndcg_difference", measure)
 
 
-def _basis(questions: Sequence[SearchedQuestion], answerable: Sequence[SearchedQuestion]) -> str:
+def _basis(questions: Sequence[Keys], answerable: Sequence[Keys]) -> str:
     stated = sum(q["known_by"] == "document" for q in answerable)
     without = len(questions) - len(answerable)
     gold = f"gold document stated for {stated} of {len(answerable)}"

@@ -21,7 +21,7 @@ def metric(name: str) -> int:
     """faiss's number of a metric."""
     import faiss
 
-    return int({"l2": faiss.METRIC_L2, "inner_product": faiss.METRIC_INNER_PRODUCT}[name])
+    return {"l2": faiss.METRIC_L2, "inner_product": faiss.METRIC_INNER_PRODUCT}[name]
 
 
 def write(index: Any, path: Path) -> None:

@@ -90,7 +90,7 @@ class IndexRecipe(Section):
 
     @property
     def default_nprobe(self) -> int:
-        return int(getattr(self, self.NPROBE_KEY)) if self.NPROBE_KEY else 1
+        return getattr(self, self.NPROBE_KEY) if self.NPROBE_KEY else 1
 
     @property
     def max_nprobe(self) -> int:

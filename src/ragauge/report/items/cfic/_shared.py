@@ -5,7 +5,7 @@ Times are seconds until evidence is found, from the latency rule's files alone: 
 machine.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from ragauge.io.records import Record
@@ -22,7 +22,7 @@ from ragauge.results.cells import (
     row_cells,
 )
 from ragauge.results.measures import difference, evidence_quality, quality, scored
-from ragauge.results.publications import GENERATORS, LONGBENCH, read_csv
+from ragauge.results.publications import GENERATORS, LONGBENCH, Printed, read_csv
 from ragauge.results.runs import Group, Runs, Variant, defaults, encoder_name, identities
 from ragauge.results.times import LatencyTimes
 from ragauge.results.timing import TIMED, described, quartiles, ratio
@@ -81,22 +81,21 @@ def as_published(variants: Iterable[Variant]) -> Variant | None:
     """Return CFIC as the paper has it (k=3, d=256), else the first variant that has all of its
     options on.
     """
-    candidates = [v for v in variants if is_cfic(v)]
-    return next(
-        (v for v in candidates if v.is_default("cfic")), candidates[0] if candidates else None
-    )
+    candidates = filter(is_cfic, variants)
+    return max(candidates, key=lambda v: v.is_default("cfic"), default=None)
 
 
 def without_prefix(table: Table) -> Table:
     """The table with LongBench's own names of its data sets."""
-    return table.assign(dataset=[name.removeprefix(LONGBENCH) for name in table["dataset"]])
+    return table.assign(dataset=table["dataset"].str.removeprefix(LONGBENCH))
 
 
 def swept(group: Group, varied: str, fixed: str) -> list[Variant]:
     """CFIC's variants over one of its sizes, with the other as published, or of the first."""
     best = as_published(group.variants)
-    alike = (v for v in group.variants if best and is_cfic(v))
-    same = [v for v in alike if best and v.param(fixed) == best.param(fixed)]
+    if best is None:
+        return []
+    same = [v for v in group.variants if is_cfic(v) and v.param(fixed) == best.param(fixed)]
     return sorted(same, key=lambda v: v.param(varied))
 
 
@@ -151,16 +150,12 @@ def runs_every_method(group: Group) -> bool:
     )
 
 
-def published_f1(item: str, keys: Mapping[str, str]) -> list[Cell]:
-    """The F1 of a published table as shares; `keys` maps our key columns to the CSV's."""
+def published_f1(item: str, keys: Callable[[Printed], Keys]) -> list[Cell]:
+    """The F1 of a published table as shares; `keys` are those of a line but model and data set."""
     cells = []
     for line in read_csv(item):
         paper = model, dataset = line["generator"], LONGBENCH + line["dataset"]
-        row = {
-            "model": model,
-            "dataset": dataset,
-            **{key: line[column] for key, column in keys.items()},
-        }
+        row = {"model": model, "dataset": dataset, **keys(line)}
         cells.append(Cell(row, "f1", Measure(), round(float(line["f1"]) / 100, 4), *paper))
     return cells
 

@@ -56,7 +56,7 @@ def draw(table: Table) -> Figure:
     dots = Dots(
         axes, look=lambda _: "average_document_tokens", name=lambda line: str(line["label"])
     )
-    names = [dataset.removeprefix(LONGBENCH) for dataset in table["dataset"]]
+    names = table["dataset"].str.removeprefix(LONGBENCH)
     return dots(table.assign(label=names, dataset="documents of the data sets"))
 
 
@@ -66,9 +66,10 @@ def _group(group: Group) -> Cells:
     variants = group.variants
     questions = max((len(v.records) for v in variants), default=0)
     lengths: dict[str, int] = {}
-    for key, record in (entry for variant in variants for entry in variant.records.items()):
-        # a variant that failed there counts none
-        lengths[key] = _shared.document_tokens(record) or lengths.get(key, 0)
+    for variant in variants:
+        for key, record in variant.records.items():
+            # a variant that failed there counts none
+            lengths[key] = _shared.document_tokens(record) or lengths.get(key, 0)
     words = Measure(reason=f"no {dataset}.jsonl next to the records: their documents are missing")
     if documents := materials.documents(runs, dataset):  # words as LongBench's `length` counts them
         read = [articles for key, articles in documents.items() if key in lengths]
@@ -105,10 +106,11 @@ def _training(runs: Runs, label: str) -> Cells:
         f"{c} {len(of)} pairs of {fmean(of):,.0f} words" for c, of in sorted(by_corpus.items())
     )
     note = "; ".join((f"training {label}{smaller}", *parts))
-    values = (Measure(float(len(lengths)), n=len(lengths)), mean(lengths, runs.seed))
-    return [
-        Cell(keys, q, noted(m, note), printed[q]) for q, m in zip(QUANTITIES, values, strict=True)
-    ]
+    measures = {
+        "samples": Measure(float(len(lengths)), n=len(lengths)),
+        "average_words": mean(lengths, runs.seed),
+    }
+    return [Cell(keys, q, noted(m, note), printed[q]) for q, m in measures.items()]
 
 
 def _printed() -> dict[str, dict[str, float]]:

@@ -9,7 +9,6 @@ Limits: Table 6 has the times. The paper's F1 rests on 150 to 200 questions a da
 count says so below.
 """
 
-from dataclasses import replace
 from functools import partial
 
 from ragauge.config.reads import ANY, Reads, defaults, others
@@ -17,18 +16,19 @@ from ragauge.io.jsonl import JsonObject
 from ragauge.report.figures import Axis, Dots, style
 from ragauge.report.items.cfic import _shared
 from ragauge.report.items.cfic._shared import MethodRow
-from ragauge.results.cells import Cell, Cells, Line, Table, frame, merge
-from ragauge.results.publications import read_csv
+from ragauge.results.cells import Cell, Cells, Keys, Line, Table, frame, merge
+from ragauge.results.publications import Printed
 from ragauge.results.runs import Group, Runs, Variant, known_names
 
 KEYS = ("model", "dataset", "method", "chunking", "finder", "variant")
 ON = ("method", "chunking", "finder")
 CHUNKINGS = ("sliding_window", "paragraph")
 RANKERS = ("bge", "llm_embedder", "minilm", "bm25")  # the last two are not in the paper
-WITHOUT_CHUNKS = (MethodRow("free_extraction"), MethodRow("cfic"), MethodRow("full_article"))
 ROWS = (
     *(MethodRow(ranker, chunking) for ranker in RANKERS for chunking in CHUNKINGS),
-    *WITHOUT_CHUNKS,
+    MethodRow("free_extraction"),
+    MethodRow("cfic"),
+    MethodRow("full_article"),
 )
 OURS = ("minilm", "bm25")
 OWN_FINDER = "cfic_7b"  # of the paper's CFIC
@@ -48,7 +48,8 @@ READS = Reads(answers=(others("cfic"), defaults("cfic", top_k=ANY, d=ANY)), data
 
 def table(runs: Runs) -> Table:
     measured = runs.by_group(_group, READS.datasets)
-    return frame(KEYS, merge(measured, _published(), on=ON))
+    printed = _shared.published_f1("cfic_table_3", _published_keys)
+    return frame(KEYS, merge(measured, printed, on=ON))
 
 
 def _name(line: Line) -> str:
@@ -122,24 +123,13 @@ def _keys(group: Group, row: MethodRow) -> JsonObject:
     }
 
 
-def _published() -> list[Cell]:
-    """The paper's rows; its extractors and its own model stand as finders."""
-    cells = []
-    for line, cell in zip(
-        read_csv("cfic_table_3"), _shared.published_f1("cfic_table_3", {}), strict=True
-    ):
-        name = line["method"]
-        method = (
-            "free_extraction"
-            if name in EXTRACTORS.values()
-            else "cfic"
-            if name == OWN_FINDER
-            else name
-        )
-        row = {
-            "method": method,
-            "chunking": line["chunking"],
-            "finder": name if method != name else "",
-        }
-        cells.append(replace(cell, keys={**cell.keys, **row}))
-    return cells
+def _published_keys(line: Printed) -> Keys:
+    """The keys of the paper's rows; its extractors and its own model stand as finders."""
+    name = line["method"]
+    method = name
+    if name in EXTRACTORS.values():
+        method = "free_extraction"
+    elif name == OWN_FINDER:
+        method = "cfic"
+    finder = "" if method == name else name
+    return {"method": method, "chunking": line["chunking"], "finder": finder}

@@ -37,8 +37,6 @@ from ragauge.results.stats import SHARE
 
 KEYS = ("model", "dataset", "system", "variant")
 FAITHFULNESS = "faithfulness"
-JUDGED = "judged_faithfulness"
-HUMAN = "human_"
 FAITHFUL = {"yes": FAITHFULNESS}
 LABELS = ("supported", "partially_supported", "not_supported")
 JUDGES = {"chatgpt": "the paper, judged by ChatGPT", "human": "the paper, judged by people"}
@@ -104,13 +102,12 @@ def _by_model(variant: Variant) -> Measures:
     """The share of each judgement of support, and of those that call evidence faithful where
     faithfulness was judged.
     """
+    shares = _shares(variant.runs, materials.judgements(variant), LABELS)
     faithful = materials.judgements(variant, FAITHFULNESS)
-    more = (
-        {JUDGED: _shares(variant.runs, faithful, ("faithful", "unfaithful"))["faithful"]}
-        if faithful
-        else {}
-    )
-    return _shares(variant.runs, materials.judgements(variant), LABELS) | more
+    if faithful:
+        judged = _shares(variant.runs, faithful, ("faithful", "unfaithful"))
+        shares["judged_faithfulness"] = judged["faithful"]
+    return shares
 
 
 def _shares(runs: Runs, judged: Mapping[str, Keys], known: tuple[str, ...]) -> Measures:
@@ -145,5 +142,5 @@ def _by_people(variant: Variant) -> Measures:
             for several in judged
         ]
         seed = variant.runs.seed
-        measures[f"{HUMAN}{quantity}"] = mean(shares, seed, note, limits=SHARE)
+        measures[f"human_{quantity}"] = mean(shares, seed, note, limits=SHARE)
     return measures

@@ -16,7 +16,9 @@ SECONDS = Axis("latency of a sequence (s)", from_zero=True)
 
 @dataclass(frozen=True)
 class SystemLines(Lines):
-    """A line plot of systems: what asks no index is in the panels of all indexes."""
+    """A line plot of systems, one of its axes perplexity: what asks no index is in the panels of
+    all indexes.
+    """
 
     columns: Sequence[str] = ("measured",)
     kinds: Sequence[str] = ()  # schedules that are drawn; all of the table by default
@@ -24,15 +26,18 @@ class SystemLines(Lines):
     def points(self, table: Table) -> list[Point]:
         points = super().points(table[table["method"].isin(self.kinds)] if self.kinds else table)
         measured = [point.row for point in points if not point.published]
-        if self.y == "perplexity":
-            points = [p if p.published else replace(p, y_interval=_interval(p.row)) for p in points]
-        elif self.x == "perplexity":
-            points = [p if p.published else replace(p, x_interval=_interval(p.row)) for p in points]
-        return [
-            replace(p, panel=panel, label=_label(p.row))
-            for p in points
-            for panel in _panels(p, measured)
-        ]
+        placed = list[Point]()
+        for point in points:
+            shown = replace(point, label=_label(point.row))
+            if not point.published:
+                interval = _interval(point.row)
+                shown = (
+                    replace(shown, y_interval=interval)
+                    if self.y == "perplexity"
+                    else replace(shown, x_interval=interval)
+                )
+            placed += [replace(shown, panel=panel) for panel in _panels(point, measured)]
+        return placed
 
 
 @dataclass(frozen=True)

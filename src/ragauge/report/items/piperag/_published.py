@@ -4,7 +4,7 @@ pairs of systems.
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 from ragauge.io.jsonl import JsonObject
 from ragauge.report.items.piperag._lines import PAPER
@@ -16,15 +16,20 @@ from ragauge.results.systems import KEYS, System, Systems, plain
 
 OTHER = "published for another model, corpus and machine"
 OTHER_MACHINE = "published for another machine"
-# from no retrieval, in brackets in Table 1
-DIFFERENCES = ("latency_difference_s", "perplexity_difference")
 LOGGED = (
     "from the logs of the paper's repository, sequences of 512 tokens; published for another model"
 )
 KINDS = {"no_retrieval": "no_retrieval", "retro": "retro", "piperag_s3": "piperag"}
 SPEEDUP = "speedup_at_no_higher_perplexity"
 GAIN = "perplexity_gain_at_no_higher_latency"
-Scored = tuple[System, float, float]  # a system, its perplexity and its median seconds
+
+
+class Scored(NamedTuple):
+    system: System
+    perplexity: float
+    seconds: float  # median of a sequence
+
+
 Pair = tuple[Scored, Scored]  # a baseline, a PipeRAG
 
 
@@ -82,12 +87,11 @@ def _options(line: Mapping[str, str]) -> str:
 def best_speedups(group: Systems, baseline: str, shared: set[SequenceKey]) -> Cells:
     """Yield for each index the largest speedup over the baseline at no higher perplexity."""
     for keys, pairs in _by_index(group, baseline, shared):
-        fitting = [(a, b) for a, b in pairs if b[1] <= a[1]]
+        measure = _no_pair(pairs)
+        fitting = [(a, b) for a, b in pairs if b.perplexity <= a.perplexity]
         if fitting:
-            a, b = max(fitting, key=lambda pair: pair[0][2] / pair[1][2])
-            measure = noted(sequences.speedup(a[0], b[0]), _name(a, b))
-        else:
-            measure = _no_pair(pairs)
+            a, b = max(fitting, key=lambda pair: pair[0].seconds / pair[1].seconds)
+            measure = noted(sequences.speedup(a.system, b.system), _name(a, b))
         yield Cell(keys, SPEEDUP, measure)
 
 
@@ -96,12 +100,11 @@ def best_gains(group: Systems, shared: set[SequenceKey]) -> Cells:
     RETRO's.
     """
     for keys, pairs in _by_index(group, "retro", shared):
-        fitting = [(a, b) for a, b in pairs if b[2] <= a[2]]
+        measure = _no_pair(pairs)
+        fitting = [(a, b) for a, b in pairs if b.seconds <= a.seconds]
         if fitting:
-            a, b = max(fitting, key=lambda pair: pair[0][1] - pair[1][1])
-            measure = Measure(a[1] - b[1], n=1, note=_name(a, b))
-        else:
-            measure = _no_pair(pairs)
+            a, b = max(fitting, key=lambda pair: pair[0].perplexity - pair[1].perplexity)
+            measure = Measure(a.perplexity - b.perplexity, n=1, note=_name(a, b))
         yield Cell(keys, GAIN, measure)
 
 
@@ -134,7 +137,7 @@ def _by_index(
                 perplexity = sequences.perplexity(system, shared).value
                 seconds = sequences.latency(system).value
                 if perplexity is not None and seconds is not None:
-                    measured[system.kind].append((system, perplexity, seconds))
+                    measured[system.kind].append(Scored(system, perplexity, seconds))
         pairs = list(product(measured[baseline], measured["piperag"]))
         yield keys | {"method": f"piperag − {baseline}"}, pairs
 

@@ -15,12 +15,11 @@ from ragauge.config.reads import Reads
 from ragauge.report.figures import Figure, Point
 from ragauge.report.items.piperag import _lines
 from ragauge.results import sequences
-from ragauge.results.cells import Cell, Cells, Measure, Table, noted
+from ragauge.results.cells import Cell, Cells, Measure, Table, noted, row_cells
 from ragauge.results.runs import Runs
 from ragauge.results.systems import Systems, grouped
 
 SHOWN = ("retro", "retro_plus", "piperag")
-STALE = "stale_minus_fresh_nats"
 
 READS = Reads(pipelines=("no_retrieval", *SHOWN))
 
@@ -62,17 +61,18 @@ def _group(group: Systems) -> Cells:
     for system in systems:
         yield Cell(system.keys, "interval_tokens", Measure(float(system.interval), n=1))
         yield from sequences.quality(group, system, shared)
-        yield Cell(system.keys, "latency_s", sequences.latency(system))
-        yield Cell(system.keys, "waited_s", sequences.waited(system))
+        times = {"latency_s": sequences.latency(system), "waited_s": sequences.waited(system)}
+        yield from row_cells(system.keys, times)
         same = (system.interval, system.nprobe, system.index, system.options)
         alike = [s for s in group if (s.interval, s.nprobe, s.index, s.options) == same]
         # the same search with fresh queries; at 64 tokens that is RETRO itself
         fresh = next((s for s in alike if s.kind in ("retro_plus", "retro")), None)
         if system.kind == "piperag" and fresh is not None:
-            measure = sequences.difference(system.scored, fresh.scored)
-            yield Cell(
-                system.keys,
-                STALE,
-                noted(measure, f"against {fresh.kind} at the same interval and nprobe"),
-            )
-            yield Cell(system.keys, "speedup_over_fresh", sequences.speedup(fresh, system))
+            stale = sequences.difference(system.scored, fresh.scored)
+            measures = {
+                "stale_minus_fresh_nats": noted(
+                    stale, f"against {fresh.kind} at the same interval and nprobe"
+                ),
+                "speedup_over_fresh": sequences.speedup(fresh, system),
+            }
+            yield from row_cells(system.keys, measures)

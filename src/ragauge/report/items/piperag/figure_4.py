@@ -34,8 +34,6 @@ def table(runs: Runs) -> Table:
 
 
 def draw(table: Table) -> Figure:
-    axes = (SIZE, Axis("chunks in the database", "log"), "perplexity", _lines.PERPLEXITY)
-
     def line(row: TableRow, options: Options) -> str:
         row = TableRow({**row.keys, "options": options}, row.cells)
         return _lines.with_lists(_lines.with_interval(row), row)
@@ -44,7 +42,14 @@ def draw(table: Table) -> Figure:
         others = (option for option in point.row.keys["options"] if option[0] != DUPLICATES)
         return point.panel + line(point.row, Options(others))
 
-    plot = _lines.SystemLines(*axes, lambda row: line(row, row.keys["options"]), nothing=ONE_SIZE)
+    plot = _lines.SystemLines(
+        SIZE,
+        Axis("chunks in the database", "log"),
+        "perplexity",
+        _lines.PERPLEXITY,
+        lambda row: line(row, row.keys["options"]),
+        nothing=ONE_SIZE,
+    )
     points = plot.points(table)
     several = lines.swept(points)  # with those that differ from them in near-duplicates alone
     shown = {without(point) for point in points if point.line in several}

@@ -39,8 +39,14 @@ def draw(table: Table) -> Figure:
         )
         return _lines.with_interval(row) + index
 
-    axes = (LISTS, Axis("nprobe (lists scanned)", "base2"), "perplexity", _lines.PERPLEXITY)
-    return _lines.SystemLines(*axes, line, columns=("measured", "published"))(table)
+    return _lines.SystemLines(
+        LISTS,
+        Axis("nprobe (lists scanned)", "base2"),
+        "perplexity",
+        _lines.PERPLEXITY,
+        line,
+        columns=("measured", "published"),
+    )(table)
 
 
 def _group(group: Systems) -> Cells:

@@ -16,12 +16,21 @@ from ragauge.config.reads import Reads
 from ragauge.report.figures import Figure
 from ragauge.report.items.piperag import _lines, _published
 from ragauge.results import sequences
-from ragauge.results.cells import Cell, Cells, CellSource, Keys, Measure, Table, noted
+from ragauge.results.cells import (
+    Cell,
+    Cells,
+    CellSource,
+    Keys,
+    Measure,
+    Measures,
+    Table,
+    noted,
+    row_cells,
+)
 from ragauge.results.publications import statement
 from ragauge.results.runs import Runs
 from ragauge.results.systems import System, Systems, grouped
 
-TRACED = "latency_as_traced_s"
 FASTER = [(part, times) for part in ("generation", "retrieval") for times in (4, 16)]
 PARTS = {"generation": "inference", "retrieval": "retrieval"}
 NOTE = "projected, not measured"
@@ -73,28 +82,23 @@ def _group(group: Systems) -> Cells:
         # of the same trial's trace: 1 is a perfect overlap
         if ideal.value is not None and measured.value is not None:
             over = Measure(measured.value / ideal.value, n=ideal.n)
-        yield Cell(system.keys, TRACED, ideal)
-        yield Cell(system.keys, "over_ideal", over)
+        measures = {"latency_as_traced_s": ideal, "over_ideal": over}
         for part, times in FASTER:
             projected = noted(sequences.ideal_overlap(system, **{part: times}), NOTE)
-            yield Cell(
-                system.keys,
-                _quantity(part, times),
-                replace(projected, source=CellSource.PROJECTION),
-            )
-        yield from _fits(system)
+            measures[_quantity(part, times)] = replace(projected, source=CellSource.PROJECTION)
+        yield from row_cells(system.keys, measures | _fits(system))
 
 
 def _quantity(part: str, times: int) -> str:
     return f"latency_{part}_{times}x_s"
 
 
-def _fits(system: System) -> Cells:
-    """Yield the median errors of the fitted lines by which nprobe `hide` was chosen, as recorded."""
+def _fits(system: System) -> Measures:
+    """The median errors of the fitted lines by which nprobe `hide` was chosen, as recorded."""
     model: Keys = (system.timed.meta.get("performance_model") or {}) if system.timed else {}
-    for part, quantity in FITS.items():
-        if part in model:
-            note = "median of |predicted - traced| over the calls it was fitted to"
-            yield Cell(
-                system.keys, quantity, Measure(100 * float(model[part]["error"]), n=1, note=note)
-            )
+    note = "median of |predicted - traced| over the calls it was fitted to"
+    return {
+        quantity: Measure(100 * float(model[part]["error"]), n=1, note=note)
+        for part, quantity in FITS.items()
+        if part in model
+    }

@@ -20,7 +20,7 @@ from ragauge.config.reads import Reads
 from ragauge.report.figures import Axis, Dots, TableRow, style
 from ragauge.report.items.piperag import _lines, _published
 from ragauge.results import sequences
-from ragauge.results.cells import Cell, Cells, Line, Measure, Table, noted
+from ragauge.results.cells import Cell, Cells, Line, Measure, Table, noted, row_cells
 from ragauge.results.pipelines import SequenceKey
 from ragauge.results.publications import statement
 from ragauge.results.runs import Runs
@@ -36,7 +36,9 @@ READS = Reads(pipelines=("no_retrieval", "retrieve_once", "retro", "piperag"))
 
 
 def table(runs: Runs) -> Table:
-    printed = _published.table_1(("perplexity", "latency_s", *_published.DIFFERENCES))
+    # the differences are from no retrieval, in brackets in the paper
+    quantities = ("perplexity", "latency_s", "latency_difference_s", "perplexity_difference")
+    printed = _published.table_1(quantities)
     values = {_line(cell): cell.published for cell in printed if cell.quantity in PERPLEXITIES}
     cells = in_groups(runs, partial(_group, values))
     compared = {_line(cell) for cell in cells if cell.published is not None}
@@ -71,9 +73,12 @@ def _line(cell: Cell) -> PublishedKey:
 
 def _group(values: Mapping[PublishedKey, float | None], group: Systems) -> Cells:
     timed = {s.index for s in group if s.timed is not None or s.requested("generate")}
-    compared = [s for s in plain(group) if s.index in timed or not timed]
     compared = [
-        s for s in compared if s.kind in READS.pipelines and (s.kind != "piperag" or s.hides_search)
+        s
+        for s in plain(group)
+        if (s.index in timed or not timed)
+        and s.kind in READS.pipelines
+        and (s.kind != "piperag" or s.hides_search)
     ]
     shared = sequences.shared_keys(compared)
     notes = {s: "" for s in compared if s.kind == "no_retrieval"}
@@ -117,18 +122,18 @@ def _row(base: System | None, system: System, shared: set[SequenceKey]) -> Cells
         "waited_s": sequences.waited(system),
     }
     if base is not None and system is not base:
-        of_base = sequences.latency(base), sequences.perplexity(base, shared)
-        pairs = zip((measures["latency_s"], measures["perplexity"]), of_base, strict=True)
         measures |= {
-            name: _difference(*pair)
-            for name, pair in zip(_published.DIFFERENCES, pairs, strict=True)
+            "latency_difference_s": _difference(measures["latency_s"], sequences.latency(base)),
+            "perplexity_difference": _difference(
+                measures["perplexity"], sequences.perplexity(base, shared)
+            ),
         }
-    cells = [Cell(system.keys, quantity, measure) for quantity, measure in measures.items()]
+    yield from row_cells(system.keys, measures)
     scanned = system.chosen_nprobes
     if scanned and system.hides_search:
         spread = median(scanned), float(min(scanned)), float(max(scanned))
         nprobe = Measure(*spread, len(scanned), note="median, least and most of its retrievals")
-        cells.append(Cell(system.keys, "nprobe_chosen", nprobe))
+        yield Cell(system.keys, "nprobe_chosen", nprobe)
     if system.kind != "no_retrieval":
         ratio = (
             sequences.speedup(system, base)
@@ -138,8 +143,7 @@ def _row(base: System | None, system: System, shared: set[SequenceKey]) -> Cells
         value, low, high = (
             None if v is None else 100 * (v - 1) for v in (ratio.value, ratio.low, ratio.high)
         )
-        cells.append(Cell(system.keys, OVERHEAD, replace(ratio, value=value, low=low, high=high)))
-    return cells
+        yield Cell(system.keys, OVERHEAD, replace(ratio, value=value, low=low, high=high))
 
 
 def _difference(measure: Measure, base: Measure) -> Measure:

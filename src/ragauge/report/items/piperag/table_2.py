@@ -27,7 +27,6 @@ from ragauge.results.stats import SHARE, Limits
 KEYS = ("model", "dataset", "index", "nprobe", "stale_tokens", "variant")
 ENCODER = "msmarco-bert-base-dot-v5"
 COSINE = "cosine_similarity"
-SAME = "same_chunk"
 RELEASED = "the released script joins chunks with what follows them, and counts a text's first query as alike"
 OTHER = "published for another encoder and corpus"
 
@@ -36,10 +35,10 @@ READS = Reads(staleness=True)
 
 def table(runs: Runs) -> Table:
     # 0: the query itself
-    lines = [line for line in read_csv("piperag_table_2") if line["stale_tokens"] != "0"]
     printed = {
         (line["dataset"], int(line["stale_tokens"])): float(line["cosine_similarity"])
-        for line in lines
+        for line in read_csv("piperag_table_2")
+        if line["stale_tokens"] != "0"
     }
     cells = [
         cell for comparison in comparisons(runs) for cell in _measured(runs, comparison, printed)
@@ -57,7 +56,6 @@ def table(runs: Runs) -> Table:
 
 
 def draw(table: Table) -> Figure:
-    axes = ("stale_tokens", Axis("stale tokens", "base2"), COSINE, Axis("cosine similarity"))
     names = (
         table.assign(index=table["index"].astype(str))
         .groupby(["model", "dataset", "index"])["variant"]
@@ -72,7 +70,14 @@ def draw(table: Table) -> Figure:
         several = f" ({variant})" if names[model, dataset, index] > 1 else ""
         return dataset + (f", index {index}{several}" if index else " (the paper)")
 
-    plot = Lines(*axes, line, look=lambda row: str(row.keys["dataset"]))
+    plot = Lines(
+        "stale_tokens",
+        Axis("stale tokens", "base2"),
+        COSINE,
+        Axis("cosine similarity"),
+        line,
+        look=lambda row: str(row.keys["dataset"]),
+    )
     return plot.draw(replace(p, panel=p.panel.partition("\n")[0]) for p in plot.points(table))
 
 
@@ -106,7 +111,7 @@ def _measured(
         # of the fresh, of the stale
         chunks = [(query.chunks[0], query.chunks[1 + number]) for query in report.queries]
         alike = [None if min(pair) < 0 else float(pair[0] == pair[1]) for pair in chunks]
-        yield Cell(row, SAME, _mean(runs, alike, SHARE))
+        yield Cell(row, "same_chunk", _mean(runs, alike, SHARE))
 
 
 def _mean(runs: Runs, values: list[float | None], limits: Limits | None) -> Measure:

@@ -67,17 +67,15 @@ def draw(table: Table) -> Figure:
 
 
 def _group(group: Group, state: State) -> Cells:
-    candidates = [v for v in group.variants if belongs(v, *REFERENCES, *RANKERS)]
-    variants = [v for v in candidates if v.has_responses]
+    variants = [v for v in group.variants if belongs(v, *REFERENCES, *RANKERS) and v.has_responses]
     values: dict[str, set[str]] = defaultdict(set)
     for variant in variants:
         values[curve(variant)].add(str(knob(variant)))
     if max(map(len, values.values()), default=0) < 2:
-        return []
+        return
     weak = floor(group.naive)
     prices = latencies(group, variants, FIRST, state)
     chances = on_frontier(group, variants, prices)
-    cells = []
     for variant, price in zip(variants, prices, strict=True):
         value = knob(variant)
         keys = variant.keys | {
@@ -87,16 +85,10 @@ def _group(group: Group, state: State) -> Cells:
             "value": "" if value is None else value,
             "metric": metric_name(group),
         }
-        cells += [
-            Cell(keys, "quality", noted(quality(variant), weak)),
-            Cell(keys, FIRST, price),
-        ]
-        cells += (
-            [Cell(keys, CHANCE, noted(chances[variant.name], weak))]
-            if variant.name in chances
-            else []
-        )
-    return cells
+        yield Cell(keys, "quality", noted(quality(variant), weak))
+        yield Cell(keys, FIRST, price)
+        if variant.name in chances:
+            yield Cell(keys, CHANCE, noted(chances[variant.name], weak))
 
 
 def _panel(title: str, part: Table) -> Panel:

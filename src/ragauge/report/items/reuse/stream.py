@@ -94,12 +94,11 @@ def _stream(
         yield "stored_bytes", measured(stream.stored_bytes)
     if shares and stream.missed_s and stream.found_s:
         note = f"of {style.counted(stream.probes, 'probe')}"
-        probed = Measure(n=stream.probes, note=note, source=CellSource.LATENCY)
-        yield "missed_s", replace(probed, value=stream.missed_s)
-        yield "found_s", replace(probed, value=stream.found_s)
+        probed = partial(Measure, n=stream.probes, note=note, source=CellSource.LATENCY)
+        yield "missed_s", probed(stream.missed_s)
+        yield "found_s", probed(stream.found_s)
         reuses = _break_even(stream.missed_s, stream.found_s, naive_s)
-        counted = replace(probed, value=reuses.value)
-        yield "break_even_reuses", reuses if reuses.reason else counted
+        yield "break_even_reuses", reuses if reuses.reason else probed(reuses.value)
 
 
 def _break_even(missed_s: float, found_s: float, naive_s: float | None) -> Measure:

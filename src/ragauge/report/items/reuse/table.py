@@ -24,7 +24,6 @@ from ragauge.report.figures import Axis, Dots, Figure, style
 from ragauge.report.items.reuse._family import OWN, VariantSeconds, answers, belongs, floor
 from ragauge.results import timing
 from ragauge.results.cells import (
-    Cell,
     Cells,
     CellSource,
     Measures,
@@ -70,11 +69,9 @@ def _group(group: Group) -> Cells:
     base = group.naive
     shown = [v for v in group.variants if belongs(v)]
     clock = VariantSeconds.find(group, shown)
-    cells = list[Cell]()
     for state, variant in product(clock.states, shown):
         keys = variant.keys | {"state": state}
-        cells += row_cells(keys, _measures(variant, base, clock, state))
-    return cells
+        yield from row_cells(keys, _measures(variant, base, clock, state))
 
 
 def _measures(
@@ -95,16 +92,15 @@ def _measures(
         "cache_bytes": timing.quartiles(
             variant.values("cache_bytes"), OWN, CellSource.RECORDS, nothing=UNRECORDED
         ),
+        "read_again": mean(
+            list(read_again(variant).values()), variant.runs.seed, nothing="no traces"
+        ),
     }
-    measures["read_again"] = mean(
-        list(read_again(variant).values()), variant.runs.seed, nothing="no traces"
-    )
     if base is None or base is variant:
         return measures
-    compared = noted(difference(variant, base), weak)
     return measures | {
         SPEEDUP: clock.sooner(base, variant, state),
-        "difference": compared,
+        "difference": noted(difference(variant, base), weak),
     }
 
 

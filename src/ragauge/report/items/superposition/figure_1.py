@@ -35,9 +35,13 @@ def table(runs: Runs) -> Table:
     return frame(KEYS, merge(measured, printed, on=("method", "top_k")))
 
 
-SPEEDUP = Axis("theoretical speedup over naive", "log")
-ACCURACY = Axis("accuracy", from_zero=True)
-draw = Lines("theoretical_speedup", SPEEDUP, "accuracy", ACCURACY, share=True)
+draw = Lines(
+    "theoretical_speedup",
+    Axis("theoretical speedup over naive", "log"),
+    "accuracy",
+    Axis("accuracy", from_zero=True),
+    share=True,
+)
 
 
 def _group(group: Group) -> Cells:

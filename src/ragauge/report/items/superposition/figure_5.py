@@ -15,7 +15,7 @@ from dataclasses import replace
 from ragauge.config.reads import Reads, every
 from ragauge.report.figures import Axis, Lines, lines
 from ragauge.report.figures.style import Figure
-from ragauge.results.cells import Cell, Cells, Table, frame, noted, row_cells
+from ragauge.results.cells import Cells, Table, frame, noted, row_cells
 from ragauge.results.measures import quality, standard
 from ragauge.results.publications import predicted
 from ragauge.results.runs import Group, Runs, Variant, defaults
@@ -34,9 +34,12 @@ def table(runs: Runs) -> Table:
 
 
 SPEEDUP = Axis("theoretical speedup", "log")
-ACCURACY = Axis("accuracy (F1 where multi-hop)", from_zero=True)
 plot = Lines(
-    "theoretical_speedup", SPEEDUP, "accuracy", ACCURACY, line=lambda row: str(row.keys["series"])
+    "theoretical_speedup",
+    SPEEDUP,
+    "accuracy",
+    Axis("accuracy (F1 where multi-hop)", from_zero=True),
+    line=lambda row: str(row.keys["series"]),
 )
 
 
@@ -45,10 +48,7 @@ def draw(table: Table) -> Figure:
         replace(p, order=p.row.number("factor"), label=f"g={p.row.keys['factor']}")
         for p in plot.points(table)
     ]
-    panels = [
-        lines.Panel(title, SPEEDUP, ACCURACY, part)
-        for title, part in lines.by_panel(points).items()
-    ]
+    panels = plot.panels(points)
     shapes = [row for row in lines.rows(table) if not row.keys["variant"]]
     factors = [
         lines.Point("", row.keys["model"], row.number(plot.x), row.number("factor"), row=row)
@@ -68,20 +68,15 @@ def _group(group: Group) -> Cells:
     series: dict[str, list[Variant]] = {}
     for variant in group.find("superposition"):
         series.setdefault(_series(variant), []).append(variant)
-    cells: list[Cell] = []
     base = group.naive
     for name, variants in series.items():
-        by_factor = (
-            {_paths(v): v for v in variants} if any(v.param("factor") for v in variants) else {}
-        )
-        if base is not None and by_factor and 1 not in by_factor:
-            cells += _cells(name, base, 1, "g = 1 is naive RAG")
-        cells += [
-            cell
-            for factor, variant in sorted(by_factor.items())
-            for cell in _cells(name, variant, factor)
-        ]
-    return cells
+        if not any(v.param("factor") for v in variants):
+            continue
+        by_factor = {_paths(v): v for v in variants}
+        if base is not None and 1 not in by_factor:
+            yield from _cells(name, base, 1, "g = 1 is naive RAG")
+        for factor, variant in sorted(by_factor.items()):
+            yield from _cells(name, variant, factor)
 
 
 def _series(variant: Variant) -> str:

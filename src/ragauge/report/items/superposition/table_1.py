@@ -14,7 +14,7 @@ Cycles count prompt processing alone, not the generated tokens.
 from ragauge.config.reads import SMALLEST, Reads, defaults, others
 from ragauge.report.figures import Axis, Dots
 from ragauge.report.items.superposition import _tables
-from ragauge.results.cells import Cell, Cells, Table, noted
+from ragauge.results.cells import Cells, Table, noted
 from ragauge.results.measures import difference, quality, standard
 from ragauge.results.publications import paper_model
 from ragauge.results.runs import RANKED, Group, Runs, Variant
@@ -47,10 +47,9 @@ def _group(group: Group) -> Cells:
     chosen = {row: _chosen(group, row) for row in _rows(group)}
     paper_name = next((paper_model(v) for v in group.variants), None)
     best = chosen.get("superposition")
-    cells: list[Cell] = []
     for row, variant in chosen.items():
         if variant is None:
-            cells += _tables.not_run(group, row, QUANTITIES, paper_name)
+            yield from _tables.not_run(group, row, QUANTITIES, paper_name)
             continue
         measures = standard(variant) | split(variant)
         tried = [str(v.param("top_k")) for v in group.find(variant.method) if v.row == row]
@@ -59,8 +58,7 @@ def _group(group: Group) -> Cells:
             measures["accuracy"] = noted(measures["accuracy"], choice)
         if best is not None and best is not variant:
             measures["superposition_gain"] = difference(best, variant)
-        cells += _tables.cells(variant, measures)
-    return cells
+        yield from _tables.cells(variant, measures)
 
 
 def _rows(group: Group) -> list[str]:
@@ -80,6 +78,6 @@ def _chosen(group: Group, row: str) -> Variant | None:
     candidates = [v for v in group.find(method) if v.row == row]
     if method == "superposition":
         candidates = [v for v in candidates if v.is_superposition()]
-    if not candidates or method not in RANKED:
-        return candidates[0] if candidates else None
-    return max(candidates, key=lambda v: quality(v).value or 0.0)
+    if method not in RANKED:
+        return next(iter(candidates), None)
+    return max(candidates, key=lambda v: quality(v).value or 0.0, default=None)

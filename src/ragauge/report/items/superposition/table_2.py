@@ -62,8 +62,8 @@ def _group(group: Group) -> Cells:
         return (
             index,
             variant.row,
-            int(variant.param("iterations") or 0),
-            int(variant.param("top_k") or 0),
+            variant.param("iterations") or 0,
+            variant.param("top_k") or 0,
         )
 
     present = sorted(group.variants, key=order)

@@ -26,7 +26,6 @@ from ragauge.results.stats import SHARE
 
 KEYS = ("model", "dataset", "method", "variant", "top_k")
 RANKERS = ("bm25", "tfidf", "dense", "shortest")
-METHODS = (*RANKERS, "superposition")
 COLUMNS = ("accuracy", "compute_cycles", "theoretical_speedup", "cuda_speedup")
 
 ANSWERS = every("naive", *RANKERS), defaults("superposition", top_k=ANY)
@@ -50,7 +49,7 @@ draw = Lines(
 
 
 def _group(group: Group) -> Cells:
-    for variant in group.find(*METHODS):
+    for variant in group.find(*RANKERS, "superposition"):
         if _keys(variant):
             measures = standard(variant) | _gold_kept(variant) | split(variant)
             yield from _tables.cells(variant, measures)
@@ -71,9 +70,5 @@ def _gold_kept(variant: Variant) -> Measures:
 
 def _keys(variant: Variant) -> Keys | None:
     """Method and top_k of a variant of the sweep; None for any other."""
-    swept = (
-        variant.is_superposition()
-        if variant.method == "superposition"
-        else variant.method in METHODS
-    )
+    swept = variant.method in RANKERS or variant.is_superposition()
     return {"method": variant.row, "top_k": variant.param("top_k")} if swept else None

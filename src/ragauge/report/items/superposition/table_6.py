@@ -56,11 +56,8 @@ def _group(group: Group) -> Cells:
     variants = [v for v in group.find("superposition") if _switches(v) is not None]
     smallest = min((v.param("top_k") for v in variants if v.prunes), default=None)
     usable = [v for v in variants if not v.prunes or v.param("top_k") == smallest]
-    return [
-        cell
-        for pruning, caching, parallel in product((False, True), repeat=3)
-        for cell in _cells(group, (pruning, caching, parallel), usable)
-    ]
+    for pruning, caching, parallel in product((False, True), repeat=3):
+        yield from _cells(group, (pruning, caching, parallel), usable)
 
 
 def _switches(variant: Variant) -> Switches | None:
