@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from json_lines import write_lines
 from ragauge.config import loading
 from ragauge.report.figures.writing import render
 from ragauge.report.page import numbers
@@ -47,23 +48,21 @@ STATES["naive"]["set"] = [0.2, 0.3, 0.4]
 RECORDS = f"records/nq_open/{MODEL}"
 
 
-def settings(methods=METHODS, **more):
+def settings(methods=METHODS):
     data = {
         "run": "tried",
         "models": {MODEL: {}},
         "datasets": {"nq_open": {}},
         "methods": methods,
-        **more,
+        "items": ["frontier"],
     }
-    return loading.parse({"items": ["frontier"], **data}, "tried.yaml")
+    return loading.parse(data, "tried.yaml")
 
 
 def edit(path, change):
     """Pass each record of a file, with its number, through a function."""
     records = [json.loads(line) for line in path.read_bytes().split(b"\n") if line]
-    path.write_text(
-        "".join(json.dumps(change(i, record)) + "\n" for i, record in enumerate(records))
-    )
+    write_lines(path, (change(i, record) for i, record in enumerate(records)))
 
 
 @pytest.fixture(scope="module")
@@ -110,9 +109,9 @@ def page(browser, folder):
     assert browser.get_log("browser") == []
 
 
-def opened(browser, out, place=""):
+def opened(browser, out):
     browser.get("about:blank")
-    browser.get((out / "index.html").as_uri() + place)
+    browser.get((out / "index.html").as_uri())
     return browser
 
 

@@ -1,11 +1,11 @@
 """The command line's contract: its verbs, exit codes and one-line errors."""
 
-import json
 import subprocess
 import sys
 
 import pytest
 
+from json_lines import last_value
 from ragauge import registry
 from ragauge.cli._main import main
 
@@ -150,7 +150,7 @@ def test_score_prints_one_json_object_last(tmp_path, capsys):
     )
     keys = ["--prediction-key", "said", "--answers-key", "right"]
     assert main(["score", "--metric", "best_subspan_em", str(path), *keys, "--json"]) == 0
-    scored = json.loads(capsys.readouterr().out.splitlines()[-1])
+    scored = last_value(capsys.readouterr().out)
     assert (scored["mean"], scored["n"]) == (0.5, 2)
 
 

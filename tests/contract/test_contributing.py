@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 import yaml
 
+from json_lines import read_lines
 from ragauge.testing import write_checkpoint, write_questions
 
 BLOCK = re.compile(r"^```\w+\n(?:#|\.\.) (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -232,7 +233,7 @@ def test_the_workflow_plans_what_was_added(python):
 
 
 def test_the_method_answers_from_the_documents_it_says(records):
-    answered = [json.loads(line) for line in records.read_text().splitlines()]
+    answered = read_lines(records)
     assert [(record["status"], record["kept"]) for record in answered] == [("ok", [0, 1])] * 4
 
 

@@ -2,11 +2,11 @@
 
 import argparse
 import ast
-import json
 import re
 
 import pytest
 
+from json_lines import last_value
 from ragauge import registry
 from ragauge.cli import _parser
 from ragauge.cli._main import main
@@ -109,7 +109,7 @@ def test_json_is_one_object_on_the_last_line(
     monkeypatch.chdir(root)
     assert main([*command.split(), "--json", "--quiet"]) == 0
     captured = capsys.readouterr()
-    assert json.loads(captured.out.splitlines()[-1])[key]
+    assert last_value(captured.out)[key]
     assert captured.err == ""
 
 

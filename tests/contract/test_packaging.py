@@ -14,6 +14,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import ragauge
+from json_lines import last_value
 from ragauge.errors import EXTRAS
 
 MODULES = {  # of packages whose import name is another
@@ -218,7 +219,7 @@ def test_a_missing_extra_is_one_line_and_the_light_set_does_without(root, tmp_pa
     for command in LIGHT:
         code, out, error = ended[command]
         assert code == 0, (command, error)
-        assert json.loads(out.splitlines()[-1]), command
+        assert last_value(out), command
     for command, extra in NEEDS.items():
         code, _, error = ended[command]
         assert code == 2, (command, error)

@@ -23,9 +23,9 @@ def example(tmp_path, monkeypatch):
     return tmp_path
 
 
-def shown(page, heading, kind="text"):
+def shown(page, heading):
     section = page.split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    return re.findall(rf"^```{kind}\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    return re.findall(r"^```text\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
 
 
 def test_the_questions_are_those_of_the_example(page, example):

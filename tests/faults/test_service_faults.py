@@ -37,10 +37,10 @@ def ends_within(seconds):
         assert time.monotonic() - started < seconds + SLACK_S
 
 
-def error_of(client, query=PLAIN):
+def error_of(client):
     """The one line of a retrieval that fails, which names server and request."""
     with pytest.raises(RetrievalError) as caught:
-        client.search([query])
+        client.search([PLAIN])
     text = str(caught.value)
     assert re.match(rf"retrieval server {re.escape(client.address)}, search of 1 query: ", text)
     return text

@@ -22,7 +22,6 @@ WIDTH = 64
 HEADS = 4
 LAYERS = 2
 END_OF_TEXT = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")
-Shapes = dict[str, tuple[int, ...]]
 
 
 def write_all(home, hub):
@@ -51,11 +50,25 @@ def write_all(home, hub):
         "rope_scaling": {"factor": 8.0, "type": "linear"},
     }
     _llama(hub, "Yukang/LongAlpaca-7B", alpaca, shards=2, pad=True)
+    special = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
     for number, name in enumerate(("bloomz-3b", "bloomz-7b1")):
-        _bloom(hub, f"bigscience/{name}", seed=number)
-    _mpt(hub, "mosaicml/mpt-7b-instruct")
+        config = CONFIGS["bloom"] | {"n_layer": LAYERS + number}
+        _bytewise(
+            hub, f"bigscience/{name}", special, "BloomTokenizerFast", config, "float16", rows=200
+        )
+    mpt = (END_OF_TEXT, "GPTNeoXTokenizer", CONFIGS["mpt"], "bfloat16")
+    _bytewise(hub, "mosaicml/mpt-7b-instruct", *mpt, rows=100, shards=2)
     _openelm(hub, "apple/OpenELM-3B-Instruct")
-    _smollm2(hub, "HuggingFaceTB/SmolLM2-360M")
+    smollm2 = CONFIGS["llama"] | {
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+        "max_position_embeddings": 8192,
+        "num_key_value_heads": HEADS // 2,
+        "rope_theta": 100000,
+        "tie_word_embeddings": True,
+        "torch_dtype": "bfloat16",
+    }
+    _bytewise(hub, "HuggingFaceTB/SmolLM2-360M", END_OF_TEXT, "GPT2Tokenizer", smollm2, "bfloat16")
     _encoder(snapshot(hub, "facebook/contriever"), normalised=None, binary=True)
     _encoder(snapshot(hub, "BAAI/bge-large-en-v1.5"), pooling="cls")
     _encoder(snapshot(hub, "BAAI/llm-embedder"), pooling="cls")
@@ -95,65 +108,21 @@ def _shapes(config):
     return {name: tuple(tensor.shape) for name, tensor in model.named_parameters()}
 
 
-def _smollm2(hub, repository):
+def _bytewise(hub, repository, special, tokenizer, config, dtype, rows=0, shards=0):
+    """A model of a byte-level vocabulary, and `rows` more than that has tokens."""
     folder = snapshot(hub, repository)
-    vocab = vocabularies.write_bytewise(
-        folder, END_OF_TEXT, "GPT2Tokenizer", add_prefix_space=False
-    )
-    config = CONFIGS["llama"] | {
-        "bos_token_id": 0,
-        "eos_token_id": 0,
-        "max_position_embeddings": 8192,
-        "vocab_size": vocab,
-    }
-    config |= {"num_key_value_heads": HEADS // 2, "rope_theta": 100000, "tie_word_embeddings": True}
-    config |= {"torch_dtype": "bfloat16"}
-    _write(folder, config, _shapes(config), "bfloat16", repository)
-
-
-def _bloom(hub, repository, seed):
-    folder = snapshot(hub, repository)
-    special = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
-    vocab = (
-        vocabularies.write_bytewise(folder, special, "BloomTokenizerFast", add_prefix_space=False)
-        + 200
-    )
-    config = CONFIGS["bloom"] | {"n_layer": LAYERS + seed, "vocab_size": vocab}
-    _write(folder, config, _shapes(config), "float16", repository)
-
-
-def _mpt(hub, repository):
-    folder = snapshot(hub, repository)
-    vocab = (
-        vocabularies.write_bytewise(folder, END_OF_TEXT, "GPTNeoXTokenizer", add_prefix_space=False)
-        + 100
-    )
-    config = CONFIGS["mpt"] | {"vocab_size": vocab}
-    _write(folder, config, _shapes(config), "bfloat16", repository, shards=2)
+    tokens = vocabularies.write_bytewise(folder, special, tokenizer, add_prefix_space=False)
+    config = config | {"vocab_size": tokens + rows}
+    _write(folder, config, _shapes(config), dtype, repository, shards)
 
 
 def _openelm(hub, repository):
     """No tokenizer: it is Llama 2's."""
+    from lm_references import openelm_sizes
+
     config = CONFIGS["openelm"]
-    per_layer = ("num_query_heads", "num_kv_heads", "ffn_multipliers")
-    head_dim = config["head_dim"]
-    layers = zip(*(config[key] for key in per_layer), strict=True)
-    shapes = {
-        "transformer.token_embeddings.weight": (LLAMA_ROWS, WIDTH),
-        "transformer.norm.weight": (WIDTH,),
-    }
-    for i, (queries, kv, multiplier) in enumerate(layers):
-        at = f"transformer.layers.{i}"
-        inner = int(multiplier * WIDTH)
-        shapes |= {f"{at}.{name}_norm.weight": (WIDTH,) for name in ("attn", "ffn")}
-        shapes |= {f"{at}.attn.{name}_norm.weight": (head_dim,) for name in "qk"}
-        shapes |= {f"{at}.attn.qkv_proj.weight": ((queries + 2 * kv) * head_dim, WIDTH)}
-        shapes |= {f"{at}.attn.out_proj.weight": (WIDTH, queries * head_dim)}
-        shapes |= {
-            f"{at}.ffn.proj_1.weight": (2 * inner, WIDTH),
-            f"{at}.ffn.proj_2.weight": (WIDTH, inner),
-        }
-    _write(snapshot(hub, repository), config, shapes, "bfloat16", repository)
+    ffn = [int(multiplier * WIDTH) for multiplier in config["ffn_multipliers"]]
+    _write(snapshot(hub, repository), config, openelm_sizes(config, ffn), "bfloat16", repository)
 
 
 def write_small_retro(folder):

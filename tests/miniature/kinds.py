@@ -1,14 +1,11 @@
 """The kinds of cells that an experiment plans: what of it differs by more than a number."""
 
 from functools import cache
-from typing import Any
 
 import yaml
 
 from ragauge.config.loading import parse
 from ragauge.methods.base import making
-
-Kind = tuple[Any, ...]
 
 
 def laid_over(files):

@@ -7,6 +7,7 @@ import random
 LETTERS = "bcdfglmnprstv"
 VOWELS = "aeiou"
 LONGBENCH = ("narrativeqa", "qasper", "multifieldqa_en", "hotpotqa", "musique")
+PARAGRAPH = 90  # words, but for its last sentence
 ARTICLE = 5200  # words of a LongBench article: more than what Llama 2 is given of it
 
 
@@ -30,12 +31,12 @@ def sentence(draw):
     return " ".join(draw.choices(WORDS, k=draw.randint(8, 14))).capitalize() + "."
 
 
-def prose(draw, words, paragraph=90):
+def prose(draw, words):
     """Paragraphs of sentences, at least `words` words in all."""
     paragraphs = []
     while sum(len(p.split()) for p in paragraphs) < words:
         sentences = [sentence(draw)]
-        while sum(len(s.split()) for s in sentences) < min(paragraph, words):
+        while sum(len(s.split()) for s in sentences) < min(PARAGRAPH, words):
             sentences.append(sentence(draw))
         paragraphs.append(" ".join(sentences))
     return "\n\n".join(paragraphs)

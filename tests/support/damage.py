@@ -161,9 +161,9 @@ def _holders(value):
         yield from _holders(inner)
 
 
-def _span(draw, whole, longest):
+def _span(draw, whole):
     start = draw(st.integers(0, len(whole)))
-    return start, min(len(whole), start + draw(st.integers(1, longest)))
+    return start, min(len(whole), start + draw(st.integers(1, 40)))
 
 
 def _cut(draw, whole):
@@ -171,12 +171,12 @@ def _cut(draw, whole):
 
 
 def _dropped(draw, whole):
-    start, stop = _span(draw, whole, 40)
+    start, stop = _span(draw, whole)
     return whole[:start] + whole[stop:]
 
 
 def _repeated(draw, whole):
-    start, stop = _span(draw, whole, 40)
+    start, stop = _span(draw, whole)
     return whole[:stop] + whole[start:]
 
 

@@ -15,8 +15,8 @@ class Sample(NamedTuple):
     title: str = ""
 
 
-def column(x, lines, top=700):
-    return [(x, top - 12 * i, line) for i, line in enumerate(lines)]
+def column(x, lines):
+    return [(x, 700 - 12 * i, line) for i, line in enumerate(lines)]
 
 
 def by_rows(*columns):

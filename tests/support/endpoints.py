@@ -80,11 +80,7 @@ def served(
         def do_GET(self):
             if self.path not in (facts or {}):
                 return self.send_error(404)
-            body = json.dumps(facts[self.path]).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            return self.wfile.write(body)
+            return self.reply(json.dumps(facts[self.path]).encode())
 
         def do_POST(self):
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -99,12 +95,8 @@ def served(
                 reply = left.pop(0) if len(left) > 1 else left[0]
             if reply.status == 0:
                 self.close_connection = True
-                return
-            self.send_response(reply.status)
-            for name, value in {"Content-Length": str(len(reply.body)), **reply.headers}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(reply.body)
+            else:
+                self.reply(reply.body, reply.status, reply.headers)
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.socket = tls.wrap_socket(server.socket, server_side=True) if tls else server.socket

@@ -65,24 +65,20 @@ class Handler(Quiet, BaseHTTPRequestHandler):
         repository = "/".join(path.split("/")[:2])
         files = self.server.repositories.get(repository)
         if files is None:
-            self._reply(404, b"{}", {"X-Error-Code": "RepoNotFound"})
+            self.reply(b"{}", 404, {"X-Error-Code": "RepoNotFound"})
         elif repository in self.server.gated:
-            self._reply(403, b"{}", {"X-Error-Code": "GatedRepo"})
+            self.reply(b"{}", 403, {"X-Error-Code": "GatedRepo"})
         elif (asked := re.search(r"/(?:revision|tree)/(\w+)", path)) and asked[1] not in (
             "main",
             self.server.commit,
         ):
-            self._reply(404, b"{}", {"X-Error-Code": "RevisionNotFound"})
+            self.reply(b"{}", 404, {"X-Error-Code": "RevisionNotFound"})
         elif "/tree/" in path:
-            self._reply(200, json.dumps([self._entry(n, b) for n, b in files.items()]).encode())
+            self.reply(json.dumps([self._entry(n, b) for n, b in files.items()]).encode())
         else:
             siblings = [{"rfilename": name} for name in files]
-            self._reply(
-                200,
-                json.dumps(
-                    {"id": repository, "sha": self.server.commit, "siblings": siblings}
-                ).encode(),
-            )
+            about = {"id": repository, "sha": self.server.commit, "siblings": siblings}
+            self.reply(json.dumps(about).encode())
 
     def _entry(self, name, body):
         entry = {
@@ -103,15 +99,7 @@ class Handler(Quiet, BaseHTTPRequestHandler):
         tag = self.server.sha256(body) if name.endswith(LARGE) else self._oid(body)
         if self.command == "GET":
             self.server.sent.append(f"{repository}/{name}")
-        self._reply(200, body, {"ETag": f'"{tag}"', "X-Repo-Commit": self.server.commit})
-
-    def _reply(self, code, body, headers=None):
-        self.send_response(code)
-        for key, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
-            self.send_header(key, value)
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(body)
+        self.reply(body, headers={"ETag": f'"{tag}"', "X-Repo-Commit": self.server.commit})
 
 
 @contextmanager

@@ -11,7 +11,8 @@ from safetensors.torch import save_file
 from ragauge.engines.checkpoint import read_shape, read_weights
 from ragauge.engines.decoder import Decoder
 from ragauge.engines.lm import LM
-from ragauge.engines.passes import CallOptions, Reading
+from ragauge.engines.passes import Reading
+from ragauge.engines.protocol import CallOptions
 from ragauge.engines.spans import Row, Span
 
 VOCAB = 97
@@ -40,7 +41,6 @@ MPT = {
     "eos_token_id": 2,
 }
 
-WIDTH = 24
 DIM = 8
 HEADS = (4, 6)
 KV_HEADS = (2, 3)
@@ -48,7 +48,7 @@ FFN = (32, 64)
 OPENELM = {
     "model_type": "openelm",
     "vocab_size": VOCAB,
-    "model_dim": WIDTH,
+    "model_dim": 24,
     "head_dim": DIM,
     "num_transformer_layers": 2,
     "num_query_heads": list(HEADS),
@@ -169,31 +169,42 @@ def build(name, **changes):
     return model
 
 
-def openelm_tensors():
-    """Random tensors by the names of OpenELM's checkpoints."""
+def openelm_sizes(config, ffn):
+    """The sizes of OpenELM's tensors by their names in its checkpoints, and those of its feed-forward
+    layers.
+    """
+    width = config["model_dim"]
+    dim = config["head_dim"]
     sizes = {
-        "transformer.token_embeddings.weight": (VOCAB, WIDTH),
-        "transformer.norm.weight": (WIDTH,),
+        "transformer.token_embeddings.weight": (config["vocab_size"], width),
+        "transformer.norm.weight": (width,),
     }
-    for i in range(2):
+    layers = zip(config["num_query_heads"], config["num_kv_heads"], ffn, strict=True)
+    for i, (heads, kv_heads, inner) in enumerate(layers):
         layer = {
-            "attn_norm": (WIDTH,),
-            "ffn_norm": (WIDTH,),
-            "attn.qkv_proj": ((HEADS[i] + 2 * KV_HEADS[i]) * DIM, WIDTH),
-            "attn.q_norm": (DIM,),
-            "attn.k_norm": (DIM,),
-            "attn.out_proj": (WIDTH, HEADS[i] * DIM),
-            "ffn.proj_1": (2 * FFN[i], WIDTH),
-            "ffn.proj_2": (WIDTH, FFN[i]),
+            "attn_norm": (width,),
+            "ffn_norm": (width,),
+            "attn.qkv_proj": ((heads + 2 * kv_heads) * dim, width),
+            "attn.q_norm": (dim,),
+            "attn.k_norm": (dim,),
+            "attn.out_proj": (width, heads * dim),
+            "ffn.proj_1": (2 * inner, width),
+            "ffn.proj_2": (width, inner),
         }
         sizes |= {f"transformer.layers.{i}.{name}.weight": size for name, size in layer.items()}
+    return sizes
+
+
+def openelm_tensors():
+    """Random tensors by the names of OpenELM's checkpoints."""
     generator = torch.Generator().manual_seed(0)
+    sizes = openelm_sizes(OPENELM, FFN)
     return {name: torch.randn(size, generator=generator) * 0.4 for name, size in sizes.items()}
 
 
-def write_openelm(folder, tensors, **changes):
+def write_openelm(folder, tensors):
     """OpenELM's checkpoint of these tensors, in a folder that exists."""
-    (folder / "config.json").write_text(json.dumps(OPENELM | changes))
+    (folder / "config.json").write_text(json.dumps(OPENELM))
     save_file(tensors, folder / "model.safetensors")
     return folder
 
@@ -252,5 +263,5 @@ def all_logits(lm, ids, positions=None, chunk=10**9):
 
 def hidden(lm, cache, rows):
     """Hidden states of all new tokens of one pass, packed: (token, d_model)."""
-    piece = Reading(lm.decoder, cache, rows, CallOptions()).request(rows, range(len(rows)))
+    piece = Reading(lm.decoder, cache, rows, CallOptions("read")).request(rows, range(len(rows)))
     return lm.decoder.weights.norm(lm.decoder.read(piece.x, [piece.part]))

@@ -96,7 +96,7 @@ def forget():
         plugins.of_module,
         registry._components,
         digest.imports,
-        digest._digest,
+        digest.digest,
         digest._path,
         digest._parsed,
         digest._package,

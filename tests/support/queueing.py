@@ -30,10 +30,10 @@ class Workers:
     The first token is there at `first` of the service time.
     """
 
-    def __init__(self, clock, services, workers=1, first=0.1, tokens=10):
+    def __init__(self, clock, services, workers=1, first=0.1):
         self.clock, self.services = clock, iter(services)
         self.free = [0.0] * workers
-        self.first, self.tokens = first, tokens
+        self.first = first
         self.pending = []
 
     @property
@@ -45,7 +45,7 @@ class Workers:
         seconds = next(self.services)
         self.free = sorted([start + seconds, *self.free[1:]])
         first = start + self.first * seconds
-        self.pending.append(TimedRequest(request, start, first, start + seconds, self.tokens))
+        self.pending.append(TimedRequest(request, start, first, start + seconds, 10))
         self.pending.sort(key=lambda timed: timed.end_s)
 
     def step(self, until):
@@ -74,7 +74,7 @@ def waits(arrivals, services, workers):
 
 
 @contextmanager
-def simulated_server(service_s, workers=1, tokens=2):
+def simulated_server(service_s, workers=1):
     """The URL of a chat endpoint with workers that take `service_s` for a request, first tokens
     included; the others come with it.
 
@@ -82,9 +82,9 @@ def simulated_server(service_s, workers=1, tokens=2):
     """
     free = [0.0] * workers
     turn = threading.Lock()
-    usage = {"prompt_tokens": 10, "completion_tokens": tokens}
+    usage = {"prompt_tokens": 10, "completion_tokens": 2}
     choices = [{"index": 0, "delta": {"content": "x"}, "finish_reason": None}]
-    events = [{"choices": choices, "model": "m"}] * tokens
+    events = [{"choices": choices, "model": "m"}] * 2
     events += [{"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}], "model": "m"}]
     events += [{"choices": [], "usage": usage, "model": "m"}]
     body = "".join(f"data: {json.dumps(event)}\n\n" for event in events) + "data: [DONE]\n\n"
@@ -100,10 +100,7 @@ def simulated_server(service_s, workers=1, tokens=2):
                 free.sort()
                 free[0] = end = max(arrival, free[0]) + service_s
             time.sleep(max(0.0, end - time.perf_counter()))
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body.encode())
+            self.reply(body.encode())
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     with running(server):

@@ -10,10 +10,19 @@ SHA256 = hashlib.sha256(BODY).hexdigest()
 
 
 class Quiet:
-    """Prints no requests."""
+    """Part of a handler that prints no requests and replies in one call."""
 
     def log_message(self, format, *args):
         pass
+
+    def reply(self, body, status=200, headers=()):
+        """Send a response with its length; to a HEAD request its headers alone."""
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **dict(headers)}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
 
 class Site(ThreadingHTTPServer):

@@ -21,13 +21,14 @@ from ragauge.pipelines.service.process import running_command, serve
 from ragauge.pipelines.service.server import Server
 from ragauge.pipelines.service.settings import ServerSettings
 
+CHUNKS = 400
 CHUNK = 8
 VOCABULARY = 250
 LISTS = 16
 SLEEP = "sleep"
 FAIL = "fail"
 HANG = "hang"  # texts that make a search take 0.5 s, meet a defect, or take 60 s
-ABOUT = About("toy", "tokenizer", "encoder", "l2", 400, LISTS, VOCABULARY, CHUNK)
+ABOUT = About("toy", "tokenizer", "encoder", "l2", CHUNKS, LISTS, VOCABULARY, CHUNK)
 
 
 class Toy:
@@ -35,17 +36,17 @@ class Toy:
     n-th chunk.
     """
 
-    def __init__(self, chunks=400, part=0, of=1):
+    def __init__(self, part=0, of=1):
         draw = np.random.default_rng(0)
-        self.tokens = draw.integers(1, VOCABULARY, (chunks, CHUNK)).astype(np.int32)
-        self.lengths = draw.integers(1, CHUNK + 1, chunks).astype(np.int32)
+        self.tokens = draw.integers(1, VOCABULARY, (CHUNKS, CHUNK)).astype(np.int32)
+        self.lengths = draw.integers(1, CHUNK + 1, CHUNKS).astype(np.int32)
         self.tokens[np.arange(CHUNK) >= self.lengths[:, None]] = 0
         # few places, so that many distances tie
-        self.vectors = draw.integers(0, 4, (chunks, 3)).astype(np.float32)
+        self.vectors = draw.integers(0, 4, (CHUNKS, 3)).astype(np.float32)
         self.centroids = draw.integers(0, 4, (LISTS, 3)).astype(np.float32)
         self.lists = ((self.vectors[:, None] - self.centroids) ** 2).sum(-1).argmin(1)
-        self.documents = np.arange(chunks) // 5
-        self.held = np.arange(chunks) % of == part
+        self.documents = np.arange(CHUNKS) // 5
+        self.held = np.arange(CHUNKS) % of == part
         self.searched = []
 
     def search(self, queries):

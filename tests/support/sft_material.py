@@ -1,8 +1,8 @@
 """Articles, questions and settings with which fine-tuning is tested in seconds."""
 
-import json
 import random
 
+from json_lines import write_lines
 from ragauge.methods.evidence.chat import Chat
 from ragauge.testing import write_checkpoint
 from ragauge.training import data
@@ -41,10 +41,7 @@ def article(number, sentences=40):
 def write_corpus(path, count=10):
     """A corpus of articles, and a stub among them."""
     records = [{"title": f"Town {i}", "text": article(i)} for i in range(count)]
-    path.write_text(
-        "".join(json.dumps(r) + "\n" for r in [*records, {"title": "Stub", "text": article(99, 2)}])
-    )
-    return path
+    return write_lines(path, [*records, {"title": "Stub", "text": article(99, 2)}])
 
 
 class Parrot(Chat):

@@ -67,25 +67,24 @@ def write_latency(
     *,
     dataset="wiki_long",
     model=MODEL,
-    trials=3,
     **more,
 ):
     """Write a latency file: seconds of each stage of each variant, a little more in every trial."""
-    rows = [_timed(name, trial, of) for trial in range(trials) for name, of in stages.items()]
-    protocol = {"dataset": dataset, "new_tokens": 5, "trials": trials}
+    rows = [_timed(name, trial, of) for trial in range(3) for name, of in stages.items()]
+    protocol = {"dataset": dataset, "new_tokens": 5, "trials": 3}
     protocol |= {"dtype": "bfloat16", "device": "cpu"}
     usable = {row["variant"]: row["state"] for row in rows}
     states = {"usable": usable, "states": {"documents": {}}}
     write_protocol(folder / "latency", protocol, model, rows=rows, **states, **more)
 
 
-def write_judgements(folder, name, labels, dataset="wiki_long"):
+def write_judgements(folder, name, labels):
     """Write an invented judge's file."""
     lines = [
         {"key": f"q{i}", "label": label, "judge": "invented-judge"}
         for i, label in enumerate(labels)
     ]
-    path = folder / "judgements" / dataset / MODEL / f"{name}.jsonl"
+    path = folder / "judgements" / "wiki_long" / MODEL / f"{name}.jsonl"
     write_text(path, "".join(json.dumps(line) + "\n" for line in lines))
 
 

@@ -70,11 +70,9 @@ def write(
     return path
 
 
-def write_recall(folder, index=INDEX, vectors=1000, **settings):
+def write_recall(folder, index=INDEX, vectors=1000):
     path = folder / "databases" / DATABASE / "indexes" / index / "recall.json"
-    recipe = RECIPE | settings
-    found = {"settings": recipe, "vectors": vectors, "filled": recipe["filled"], "recall": []}
-    write_json(path, found)
+    write_json(path, {"settings": RECIPE, "vectors": vectors, "filled": None, "recall": []})
 
 
 def write_staleness(folder, cosines, **more):

@@ -162,7 +162,6 @@ def write_load(
     folder,
     waits,
     dataset="nq_open",
-    model=MODEL,
     **more,
 ):
     """Write a file of load: one level of one request a second, with each variant's seconds to the
@@ -184,7 +183,7 @@ def write_load(
         levels.append(level.to_json())
     protocol = {"dataset": dataset, "new_tokens": 10, "dtype": "bfloat16", "device": "cpu"}
     protocol |= {"state": "documents", "target_first_token_s": 1.0}
-    write_protocol(folder / "load", protocol, model, **{"levels": levels, **more})
+    write_protocol(folder / "load", protocol, **{"levels": levels, **more})
 
 
 def write_stream(

@@ -78,7 +78,7 @@ LINKS = {"links": 2, "first_link": 10, "begin": 4, "end": 5}
 """Options of kv_link: ids that tiny decoders have."""
 
 
-def byte_tokenizer(chat=True, bos=True):
+def byte_tokenizer(chat=True):
     """One token a byte; `<s>` before a text where special tokens are asked for."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
@@ -89,10 +89,9 @@ def byte_tokenizer(chat=True, bos=True):
     inner = Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>"))
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()
-    if bos:
-        inner.post_processor = processors.TemplateProcessing(
-            single="<s> $A", special_tokens=[("<s>", 0)]
-        )
+    inner.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", 0)]
+    )
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=inner,
         bos_token="<s>",
@@ -194,7 +193,7 @@ def dense(lm, graph, bias=None, seen=None):
     )
     hidden = torch.from_numpy(~(mask(graph) if seen is None else seen))
     x = weights.embedding[ids]
-    if weights.embedding_norm is not None:
+    if shape.embedding_norm:
         x = norm(weights.embedding_norm, x)
     attention = []
     for layer, heads, kv_heads in zip(weights.layers, shape.heads, shape.kv_heads, strict=True):

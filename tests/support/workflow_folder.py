@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from json_lines import read_lines
+
 INSTALLED = str(Path(sys.executable).parent)
 SNAKEMAKE = shutil.which("snakemake", path=f"{INSTALLED}{os.pathsep}{os.environ.get('PATH', '')}")
 METHODS = {
@@ -126,7 +128,7 @@ def configure(folder, methods, data="few.jsonl", name="tiny"):
 
 def records(path):
     """The records of a file without what the clock said."""
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines = read_lines(path)
     for record in lines:
         for clock in CLOCKS:
             del record[clock]

@@ -1,10 +1,10 @@
 """The benchmarks run as their page says; what they measure is no test's business."""
 
-import json
 import re
 
 import pytest
 
+from json_lines import last_value
 from ragauge.testing import write_checkpoint
 
 pytestmark = pytest.mark.slow
@@ -28,11 +28,17 @@ def model(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def benchmark(root, preloaded):
-    def run(script, *arguments, threads=True):
-        one = ["--threads", "1"] if threads else []
+    def run(script, *arguments):
         folders = (str(root / "tests/support"), str(root / "benchmarks"))
         return preloaded.run(
-            "python", "-c", SCRIPT, *folders, str(root / "benchmarks" / script), *one, *arguments
+            "python",
+            "-c",
+            SCRIPT,
+            *folders,
+            str(root / "benchmarks" / script),
+            "--threads",
+            "1",
+            *arguments,
         )
 
     return run
@@ -41,7 +47,7 @@ def benchmark(root, preloaded):
 def test_peers_prints_times_ratios_and_reasons(benchmark, model):
     engines = "ragauge float32,transformers sdpa,llama.cpp"
     output = benchmark("peers.py", "--model", str(model), "--engines", engines, "--small", "--json")
-    result = json.loads(output.splitlines()[-1])
+    result = last_value(output)
     assert result["times"]["decode_ms"].keys() == {"ragauge float32", "transformers sdpa"}
     assert all(
         one["n"] == 1 and one["least"] > 0 for one in result["times"]["prefill_40_s"].values()

@@ -18,17 +18,15 @@ pytestmark = needs_snakemake
 DEPLOYED = """
 configfile: "config/config.yaml"
 
-{before}
 
 module ragauge:
     snakefile:
         "{snakefile}"
     config:
-        {config}
-{paths}
+        config
 
-use rule * from ragauge{named}
-{after}
+
+use rule * from ragauge
 """
 
 
@@ -45,33 +43,20 @@ rag:
 
 
 @pytest.fixture
-def deploy(root, tmp_path):
-    """Writes a folder as snakedeploy leaves it: a copy of `config`, and a Snakefile with the
-    declaration.
-    """
-
-    def deployed(*, experiment=None, config="config", **parts):
-        shutil.copytree(root / "config", tmp_path / "config")
-        if experiment:
-            (tmp_path / "config/config.yaml").write_text(
-                yaml.safe_dump(experiment, sort_keys=False)
-            )
-        parts = {"before": "", "paths": "", "named": "", "after": "", **parts}
-        (tmp_path / "workflow").mkdir()
-        workflow_text = DEPLOYED.format(
-            snakefile=root / "workflow/Snakefile", config=config, **parts
-        )
-        (tmp_path / "workflow/Snakefile").write_text(workflow_text)
-        return tmp_path
-
-    return deployed
+def deployed(root, tmp_path):
+    """A folder as snakedeploy leaves it: a copy of `config`, and a Snakefile with the declaration."""
+    shutil.copytree(root / "config", tmp_path / "config")
+    (tmp_path / "workflow").mkdir()
+    text = DEPLOYED.format(snakefile=root / "workflow/Snakefile")
+    (tmp_path / "workflow/Snakefile").write_text(text)
+    return tmp_path
 
 
-def test_the_declaration_plans_what_the_clone_plans(deploy, plan, preloaded):
+def test_the_declaration_plans_what_the_clone_plans(deployed, plan, preloaded):
     counts = plan().counts
     assert counts["all"] == 1
     assert plan("--snakefile", "workflow/Snakefile").counts == counts
-    assert Planned(run(deploy(), "-n", commands=preloaded)).counts == counts
+    assert Planned(run(deployed, "-n", commands=preloaded)).counts == counts
 
 
 OWN_RULE = """

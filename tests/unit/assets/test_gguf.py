@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from tokenizers import pre_tokenizers
 
 import gguf_files
+from asset_home import in_home
 from gguf_files import FFN, TOKENS, TYPES, D, tensor_sizes, type_of, write_gguf
 from ragauge.assets import gguf_weights, resolver
 from ragauge.assets.pretokenizers import SPLITS
@@ -44,7 +45,7 @@ def convert(tmp_path):
     def convert(*given, **options):
         path = tmp_path / "m.gguf"
         write_gguf(path, *given, **options)
-        return resolver.resolve(str(path), home=tmp_path / "home")
+        return in_home(tmp_path / "home", resolver.resolve, str(path))
 
     return convert
 
@@ -63,7 +64,7 @@ def test_every_type_of_block_becomes_its_values(architecture, tmp_path):
     np = pytest.importorskip("numpy")
     gguf = pytest.importorskip("gguf")
     stored = write_gguf(tmp_path / "m.gguf", architecture, d=256, ffn=256, types=TYPES)
-    folder = resolver.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
+    folder = in_home(tmp_path / "home", resolver.resolve, str(tmp_path / "m.gguf"))
     found = load_file(gguf_weights.float_checkpoint(folder) / "model-00001.safetensors")
     assert found.keys() == {place(name) for name in stored}
     for name, raw in stored.items():
@@ -365,7 +366,7 @@ def test_a_model_in_several_files_is_read_as_one(tmp_path):
     assert [path.name for path in paths] == [f"m-0000{i}-of-00003.gguf" for i in (1, 2, 3)]
 
     def resolve(path):
-        return resolver.resolve(str(path), home=tmp_path / "home")
+        return in_home(tmp_path / "home", resolver.resolve, str(path))
 
     expected = gguf_weights.float_checkpoint(resolve(tmp_path / "m.gguf"))
     [joined] = {resolve(path) for path in (several, first, third)}
@@ -413,4 +414,4 @@ def test_a_truncated_file_is_refused(tmp_path):
     for length in (0, 97, 1000, 2500, len(whole) // 2, len(whole) - 100):
         (tmp_path / "cut.gguf").write_bytes(whole[:length])
         with pytest.raises(UserError, match=r"cut\.gguf: cannot be converted: "):
-            resolver.resolve(f"path:{tmp_path / 'cut.gguf'}", home=tmp_path / "home")
+            in_home(tmp_path / "home", resolver.resolve, f"path:{tmp_path / 'cut.gguf'}")

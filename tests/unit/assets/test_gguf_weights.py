@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from asset_home import in_home
 from gguf_files import TYPES, write_gguf
 from ragauge.assets import gguf_weights, resolver, store
 from ragauge.engines.loading import load_lm
@@ -41,7 +42,7 @@ def tensors(folder):
 def small(folder, architecture="qwen2", **options):
     path = folder / "m.gguf"
     write_gguf(path, architecture, d=256, ffn=256, types=TYPES, **options)
-    return resolver.resolve(str(path), home=folder / "home")
+    return in_home(folder / "home", resolver.resolve, str(path))
 
 
 def made_beside(folder):
@@ -143,4 +144,4 @@ def test_a_type_of_blocks_that_cannot_be_read_is_named(tmp_path):
 
     write_gguf(tmp_path / "m.gguf", tensors={"output.weight": np.zeros((102, 32), np.int32)})
     with pytest.raises(UserError, match=r"m\.gguf: .*I32"):
-        resolver.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
+        in_home(tmp_path / "home", resolver.resolve, str(tmp_path / "m.gguf"))

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hub_server import COMMIT, MODEL, served_hub
+from json_lines import last_value
 from ragauge.assets import hub as hub_assets
 from ragauge.assets import pins, resolver
 from ragauge.cli._main import main
@@ -89,7 +90,7 @@ def test_validate_names_what_is_not(tmp_path, capsys):
     assert main(["validate", str(path), "--json"]) == 0
     captured = capsys.readouterr()
     expected = ["bloomz-3b", "data set nq_open", "corpus hf:wikimedia/wikipedia:20231101.en"]
-    assert json.loads(captured.out.splitlines()[-1])["unpinned"] == expected
+    assert last_value(captured.out)["unpinned"] == expected
     assert ", ".join(expected) in captured.err
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from archives import zipped
+from asset_home import in_home
 from ragauge.assets import resolver, url
 from ragauge.errors import UserError
 from served_site import BODY, SHA256, Site, running
@@ -29,7 +30,7 @@ def site(monkeypatch):
 )
 def test_a_difficult_server_gives_the_file(behaviour, ranges, site, tmp_path):
     vars(site).update(behaviour)
-    assert resolver.fetch(site.url(), home=tmp_path).read_bytes() == BODY
+    assert in_home(tmp_path, resolver.fetch, site.url()).read_bytes() == BODY
     assert site.asked == ranges
 
 
@@ -62,18 +63,18 @@ def test_a_server_that_always_cuts_gives_a_clear_error(site, tmp_path):
     site.ranges = False
     site.cut = [1000] * 20
     with pytest.raises(UserError, match=r"file\.bin: .*5 attempts: .*1000 bytes"):
-        resolver.fetch(site.url(), home=tmp_path)
+        in_home(tmp_path, resolver.fetch, site.url())
     assert len(site.asked) == url.ATTEMPTS
     site.failures = [404]
     with pytest.raises(UserError, match=r"other\.bin: HTTP 404 Not Found"):
-        resolver.fetch(site.url("other.bin"), home=tmp_path)
+        in_home(tmp_path, resolver.fetch, site.url("other.bin"))
     assert len(site.asked) == url.ATTEMPTS + 1
 
 
 def test_a_wrong_hash_names_file_expected_and_found_and_removes_the_file(site, tmp_path):
     expected = "0" * 64
     with pytest.raises(UserError, match=rf"file\.bin: .* expected {expected}, found {SHA256};"):
-        resolver.fetch(site.url(), sha256=expected, home=tmp_path)
+        in_home(tmp_path, resolver.fetch, site.url(), sha256=expected)
     assert not [p for p in tmp_path.rglob("*") if p.is_file() and p.stat().st_size]
 
 
@@ -81,17 +82,17 @@ def test_a_file_larger_than_the_disk_is_refused_first(site, tmp_path, monkeypatc
     usage = url.shutil.disk_usage(tmp_path)
     monkeypatch.setattr(url.shutil, "disk_usage", lambda _: usage._replace(free=5000))
     with pytest.raises(UserError, match=r"1,024,000 bytes to come, 5,000 free"):
-        resolver.fetch(site.url(), home=tmp_path)
+        in_home(tmp_path, resolver.fetch, site.url())
 
 
 def test_an_archive_is_unpacked(site, tmp_path):
     site.body = zipped({"model/config.json": b"{}"})
-    folder = resolver.fetch(site.url("model.zip"), home=tmp_path)
+    folder = in_home(tmp_path, resolver.fetch, site.url("model.zip"))
     assert (folder / "model" / "config.json").read_text() == "{}"
     assert not list(tmp_path.rglob("*.zip"))
 
 
 def test_a_tar_archive_is_refused_before_it_is_requested(site, tmp_path):
     with pytest.raises(UserError, match=r"/model\.tar\.gz: tar archives .*known: \.whl, \.zip"):
-        resolver.fetch(site.url("model.tar.gz"), home=tmp_path)
+        in_home(tmp_path, resolver.fetch, site.url("model.tar.gz"))
     assert not site.asked

@@ -1,11 +1,11 @@
 """`ragauge query`: what it prints of an answer, of a partial one, and of a mistake."""
 
-import json
 import re
 
 import pytest
 
 import service_parts as parts
+from json_lines import last_value
 from ragauge.cli._main import main
 from ragauge.pipelines.retrieval.retriever import Query
 from tables import cases
@@ -32,7 +32,7 @@ def test_json_holds_the_answer_of_the_searcher(addresses, capsys):
     output = output_of(
         capsys, "--server", addresses[0], "--text", "a", "--k", "3", "--nprobe", "9", "--json"
     )
-    result = json.loads(output.splitlines()[-1])
+    result = last_value(output)
     [expected] = parts.Toy().search([Query(text="a", k=3, nprobe=9)])
     assert [one["id"] for one in result["neighbours"]] == expected.ids
     assert [one["distance"] for one in result["neighbours"]] == [

@@ -1,9 +1,8 @@
 """How `ragauge run` ends: what was answered, what failed and why, and asking that again."""
 
-import json
-
 import pytest
 
+from json_lines import last_value, read_lines, write_lines
 from ragauge.cli._main import main
 from ragauge.io import records
 from ragauge.testing import write_questions
@@ -12,24 +11,11 @@ from ragauge.testing import write_questions
 @pytest.fixture
 def arguments(model, tmp_path):
     """A run of four questions, the second and the third of which are longer than the context."""
-    lines = [
-        json.loads(line)
-        for line in write_questions(tmp_path / "all.jsonl", 4).read_text().splitlines()
-    ]
+    lines = read_lines(write_questions(tmp_path / "all.jsonl", 4))
     for number in (1, 2):
         lines[number]["ctxs"][2]["text"] = "long " * 300
-    questions = tmp_path / "long.jsonl"
-    questions.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    what = [
-        "--method",
-        "naive",
-        "--dataset",
-        "nq_open",
-        "--data",
-        str(questions),
-        "--model",
-        str(model),
-    ]
+    questions = write_lines(tmp_path / "long.jsonl", lines)
+    what = f"--method naive --dataset nq_open --data {questions} --model {model}".split()
     return [
         "run",
         *what,
@@ -52,7 +38,7 @@ def test_failed_questions_are_reported_with_reasons_and_exit_code_3(arguments, t
     assert "--retry-failed" in hint
     assert main([*arguments, "--allow-failed", "--json", "--quiet"]) == 0
     captured = capsys.readouterr()
-    result = json.loads(captured.out.splitlines()[-1])
+    result = last_value(captured.out)
     assert (result["answered"], result["failed"]) == (2, 2)
     assert sum(map(len, result["reasons"].values())) == 2
     assert captured.err == ""

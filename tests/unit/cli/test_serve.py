@@ -42,7 +42,8 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def retriever(folder):
-    return Retriever.open(folder, "ivf", encoder=encoder_of(folder), engine="torch", threads=1)
+    encoder = embed.EncoderChoice(encoder_of(folder), "torch", 1)
+    return Retriever.open(folder, "ivf", encoder)
 
 
 def encoder_of(folder):
@@ -55,7 +56,7 @@ def options(folder, *more):
 
 @pytest.fixture(scope="module")
 def running(folder):
-    with process.running(folder / "indexes" / "ivf", options=options(folder), start_s=60) as server:
+    with process.running(folder / "indexes" / "ivf", options=options(folder)) as server:
         yield server
 
 

@@ -9,6 +9,7 @@ import yaml
 from ragauge.cli._main import main
 from ragauge.config import loading
 from ragauge.datasets.base import loader
+from ragauge.io.jsonl import json_lines
 from ragauge.study import documents, passages, retrieval, writing
 from ragauge.study.passages import Passage
 from ragauge.study.questions import StudyQuestion, read_questions
@@ -41,9 +42,7 @@ def test_what_is_written_is_read_as_a_data_set(tmp_path):
     found = retrieval.Searcher(Retrieval(), corpus, tmp_path).rankings(["Where is tea grown?"], 3)[
         "bm25"
     ]
-    (tmp_path / "q.jsonl").write_bytes(
-        writing.json_lines(writing.records(asked, corpus, found, gold))
-    )
+    (tmp_path / "q.jsonl").write_bytes(json_lines(writing.records(asked, corpus, found, gold)))
     [example] = loader.load("study", data=tmp_path / "q.jsonl")
     assert example.documents[0].title == "a"
     assert example.gold == (0,)  # passage c holds the answer too, in a document that is not gold

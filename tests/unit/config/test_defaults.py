@@ -23,25 +23,6 @@ def test_keys_in_braces_are_swept_crosswise_in_the_order_of_the_label():
     assert list(expanded(section, "pipelines"))[1:5] == ["p_8_1", "p_8_2", "p_16_1", "p_16_2"]
 
 
-def test_a_sweep_is_what_its_entries_written_out_are():
-    swept = parsed(
-        methods={"bm25_k{top_k}": {"method": "bm25", "top_k": [1, 2], "datasets": ["wiki_single"]}},
-        pipelines={
-            "{schedule}_{interval}": {"schedule": ["retro_plus", "piperag"], "interval": [8]}
-        },
-    )
-    written = parsed(
-        methods={
-            f"bm25_k{k}": {"method": "bm25", "top_k": k, "datasets": ["wiki_single"]}
-            for k in (1, 2)
-        },
-        pipelines={
-            f"{name}_8": {"schedule": name, "interval": 8} for name in ("retro_plus", "piperag")
-        },
-    )
-    assert swept == written
-
-
 def test_switches_and_fractions_are_written_as_in_yaml():
     assert list(expanded({"{a}_{b}": {"a": [True, False], "b": [0.5]}}, "methods")) == [
         "true_0.5",

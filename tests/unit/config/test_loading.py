@@ -30,8 +30,8 @@ def valid():
     }
 
 
-def changed(path, value, data=None):
-    data = data or valid()
+def changed(path, value):
+    data = valid()
     *sections, key = path.split("/")
     section = data
     for name in sections:

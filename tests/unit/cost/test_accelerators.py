@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from json_lines import last_value
 from ragauge.cli._main import main
 from ragauge.cost import accelerators
 from ragauge.cost.hardware import Precision
@@ -104,7 +105,7 @@ def test_the_command_line_predicts_every_state_in_its_last_line(capsys):
     options = ("--method", "naive", "--hardware", "h100", "--price", "2.5", "--json")
     code, captured = run(capsys, *options)
     assert code == 0
-    prediction = json.loads(captured.out.splitlines()[-1])["prediction"]
+    prediction = last_value(captured.out)["prediction"]
     assert "not measured" in prediction["note"]
     assert prediction["hardware"]["source"]
     assert prediction["new_tokens"] == 100

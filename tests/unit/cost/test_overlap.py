@@ -6,8 +6,8 @@ from ragauge.cost.overlap import AHEAD, PREFETCH, RETRIEVAL, WAIT, ideal_s, wait
 from ragauge.cost.trace import Call
 
 
-def call(stage, seconds, offline=False):
-    return Call(stage, (1,), (0,), offline, seconds=seconds)
+def call(stage, seconds):
+    return Call(stage, (1,), (0,), seconds=seconds)
 
 
 PIPELINED = [

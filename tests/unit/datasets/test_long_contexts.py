@@ -5,6 +5,7 @@ import json
 import pytest
 
 import tiny_models
+from json_lines import write_lines
 from ragauge.datasets.base import loader
 from ragauge.errors import UserError
 from ragauge.methods.prompts import PromptStyle, build_prompt
@@ -40,11 +41,6 @@ def rag_record(number, count=3, **changes):
     }
 
 
-def write(path, records):
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return path
-
-
 def shown(dataset, example):
     """The words of a prompt in a template without words of its own in front."""
     style = PromptStyle(dataset.instruction, "plain")
@@ -62,7 +58,7 @@ def test_longbench_v2_asks_as_the_official_code_does(tmp_path):
         "What is the correct answer to this question: $Q$\nChoices:\n(A) $C_A$\n(B) $C_B$\n(C) $C_C$\n"
         '(D) $C_D$\n\nFormat your response as follows: "The correct answer is (insert answer here)".'
     )
-    examples = list(dataset.read(write(tmp_path / "d.jsonl", records)))
+    examples = list(dataset.read(write_lines(tmp_path / "d.jsonl", records)))
     for record, example in zip(records, examples, strict=True):
         names = {"$DOC$": "context", "$Q$": "question"} | {
             f"$C_{c}$": f"choice_{c}" for c in "ABCD"
@@ -84,14 +80,14 @@ def test_longbench_v2_asks_as_the_official_code_does(tmp_path):
     ],
 )
 def test_longbench_v2_by_difficulty_and_length(tmp_path, options, numbers):
-    path = write(tmp_path / "d.jsonl", [choice_record(number) for number in range(12)])
+    path = write_lines(tmp_path / "d.jsonl", [choice_record(number) for number in range(12)])
     found = loader.load("longbench_v2", data=path, **options)
     assert [example.key for example in found] == [f"id{number}" for number in numbers]
     array = tmp_path / "data.json"  # the official file
     array.write_text(json.dumps([choice_record(number) for number in range(12)], indent=1))
     assert loader.load("longbench_v2", data=array, **options) == found
     for wrong in (3, "Hard"):
-        path = write(tmp_path / "d.jsonl", [choice_record(0, length=wrong, difficulty=wrong)])
+        path = write_lines(tmp_path / "d.jsonl", [choice_record(0, length=wrong, difficulty=wrong)])
         with pytest.raises(UserError, match=r"d.jsonl:1: field '(difficulty|length)' must be"):
             loader.load("longbench_v2", data=path, **options)
 
@@ -99,9 +95,9 @@ def test_longbench_v2_by_difficulty_and_length(tmp_path, options, numbers):
 @pytest.mark.parametrize("with_demos", [False, True])
 def test_helmet_asks_as_the_official_code_does(tmp_path, with_demos):
     solved = [rag_record(n, 2) for n in (7, 7, 8, 9)]  # a question once for each place of gold
-    demos = str(write(tmp_path / "demos.jsonl", solved)) if with_demos else None
+    demos = str(write_lines(tmp_path / "demos.jsonl", solved)) if with_demos else None
     dataset = loader.make("helmet_rag", demos=demos)
-    path = write(tmp_path / "d.jsonl", [rag_record(n % 2) for n in range(4)])
+    path = write_lines(tmp_path / "d.jsonl", [rag_record(n % 2) for n in range(4)])
     examples = list(dataset.read(path))
     assert len({example.key for example in examples}) == 4
     form = "Document (Title: {title}): {text}"
@@ -122,9 +118,9 @@ def test_helmet_asks_as_the_official_code_does(tmp_path, with_demos):
 
 
 def test_helmet_chooses_rare_subjects(tmp_path):
-    path = write(tmp_path / "d.jsonl", [rag_record(n) for n in range(6)])
+    path = write_lines(tmp_path / "d.jsonl", [rag_record(n) for n in range(6)])
     rare = loader.load("helmet_rag", data=path, popularity=3.0)
     assert [example.answers[0] for example in rare] == ["A0", "A1", "A2"]  # 10^3 is not below
-    path = write(tmp_path / "d.jsonl", [rag_record(1, s_pop="many")])
+    path = write_lines(tmp_path / "d.jsonl", [rag_record(1, s_pop="many")])
     with pytest.raises(UserError, match=r"d.jsonl:1: field 's_pop'"):
         loader.load("helmet_rag", data=path, popularity=3.0)

@@ -5,6 +5,7 @@ import json
 import pytest
 
 import tiny_models
+from json_lines import write_lines
 from ragauge.assets import resolver
 from ragauge.datasets._wiki import GoldPlace, WikiQuestion
 from ragauge.datasets.base import loader
@@ -26,9 +27,7 @@ def record(**changes):
 
 
 def write(folder, *records):
-    path = folder / "data.jsonl"
-    path.write_text("".join(json.dumps(r) + "\n" for r in records))
-    return path
+    return write_lines(folder / "data.jsonl", records)
 
 
 @pytest.mark.parametrize("task", SAMPLES)
@@ -51,9 +50,9 @@ def test_a_record_of_another_task_or_language_is_refused(tmp_path, name, value):
 # ---- prompts
 
 
-def prompt_of(instruction, text=TEXT, context=None, title=""):
+def prompt_of(instruction, context=None):
     style = PromptStyle(instruction, "chat", context=context)
-    return build_prompt("who is it", [(title, text)], style, tiny_models.byte_tokenizer())
+    return build_prompt("who is it", [("", TEXT)], style, tiny_models.byte_tokenizer())
 
 
 def shown(prompt):
@@ -147,8 +146,8 @@ ARTICLE = Article(
 )
 
 
-def asked(section, answer, near=""):
-    return WikiQuestion("q", "what?", (answer,), (GoldPlace("Ada", section, near),))
+def asked(section, answer):
+    return WikiQuestion("q", "what?", (answer,), (GoldPlace("Ada", section, ""),))
 
 
 @pytest.mark.parametrize(
@@ -164,15 +163,16 @@ def test_the_gold_section_is_where_the_articles_text_has_it(question, text):
     assert article_text(ARTICLE)[start:stop] == text
 
 
-def long_record(**changes):
-    found = {
+def long_record():
+    return {
         "id": "q",
         "question": "who?",
         "title": "Ada",
         "context": "It was I.",
         "answers": ["I"],
+        "section_start": 3,
+        "section_stop": 9,
     }
-    return {**found, "section_start": 3, "section_stop": 9, **changes}
 
 
 def test_a_gold_section_is_read_written_and_read_again(tmp_path):

@@ -1,6 +1,5 @@
 """RULER's tasks as sets of documents: equal lengths, no shortcut, answers where they are said to be."""
 
-import json
 import random
 import re
 from collections import Counter
@@ -8,6 +7,7 @@ from typing import get_args
 
 import pytest
 
+from json_lines import write_lines
 from ragauge.assets import resolver
 from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.datasets.base import loader
@@ -42,9 +42,7 @@ def passages(tmp_path):
         ]
         row = {"id": f"q{number}", "question": "which?", "answers": [f"zq{number}z"]}
         rows.append({**row, "documents": documents})
-    path = tmp_path / "passages.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    return write_lines(tmp_path / "passages.jsonl", rows)
 
 
 @pytest.mark.parametrize(("tokens", "documents"), [(1024, 7), (4096, 20)])

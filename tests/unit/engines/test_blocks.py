@@ -6,6 +6,7 @@ import pytest
 import torch
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
+from asset_home import in_home
 from gguf_files import TYPES, write_gguf
 from ragauge.assets import resolver
 from ragauge.engines.blocks import BlockLinear, BlockRows, block_linear
@@ -19,12 +20,12 @@ IDS = [5, 9, 77, 30, 8, 21, 33]
 needs_compiler = pytest.mark.skipif(compiled.compiler() is None, reason="no C compiler")
 
 
-def rows(name, count=48, width=512, seed=0):
+def rows(name, count=48, seed=0):
     """Random blocks, whose 16-bit scales are small numbers."""
     kind = GGMLQuantizationType[name]
     numbers, size = GGML_QUANT_SIZES[kind]
     rng = np.random.default_rng(seed)
-    blocks = rng.integers(0, 256, (count, width // numbers, size), dtype=np.uint8)
+    blocks = rng.integers(0, 256, (count, 512 // numbers, size), dtype=np.uint8)
     scales = rng.standard_normal((*blocks.shape[:2], 2)).astype(np.float16) * np.float16(0.02)
     first = 208 if name == "Q6_K" else 0
     last = first + (4 if name in ("Q4_1", "Q4_K") else 2)
@@ -32,10 +33,10 @@ def rows(name, count=48, width=512, seed=0):
     return BlockRows(blocks.reshape(count, -1), kind)
 
 
-def activations(tokens, width=512, seed=0):
+def activations(tokens):
     """Activations that 8 bits hold: whole numbers, the largest of any 32 of them 127."""
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randint(-127, 128, (tokens, width), generator=generator).float()
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randint(-127, 128, (tokens, 512), generator=generator).float()
     x[:, ::32] = 127
     return x
 
@@ -82,11 +83,11 @@ def test_other_blocks_and_broken_panels_are_refused():
         block_linear([rows("Q4_0", 20), rows("Q4_0")])
 
 
-def model(tmp_path, architecture="qwen2", **options):
+def model(tmp_path, architecture="qwen2"):
     path = tmp_path / "m.gguf"
     types = {name: kind if kind in KINDS else "Q4_K" for name, kind in TYPES.items()}
-    write_gguf(path, architecture, d=256, ffn=512, types=types, **options)
-    return resolver.resolve(str(path), home=tmp_path / "home")
+    write_gguf(path, architecture, d=256, ffn=512, types=types)
+    return in_home(tmp_path / "home", resolver.resolve, str(path))
 
 
 def logits(lm):

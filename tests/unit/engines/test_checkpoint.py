@@ -74,7 +74,7 @@ def write_whole(name, folder):
     return load_file(folder / "model.safetensors")
 
 
-def write_shards(folder, tensors, suffix, count=3):
+def write_shards(folder, tensors, suffix):
     """The checkpoint as `model-00001-of-00003.safetensors` and its like with their index, in place
     of the whole one.
     """
@@ -83,9 +83,9 @@ def write_shards(folder, tensors, suffix, count=3):
     names = sorted(tensors)
     weight_map = {}
     files = []
-    for place in range(count):
-        file = f"{stem}-{place + 1:05d}-of-{count:05d}.{suffix}"
-        part = {name: tensors[name] for name in names[place::count]}
+    for place in range(3):
+        file = f"{stem}-{place + 1:05d}-of-00003.{suffix}"
+        part = {name: tensors[name] for name in names[place::3]}
         save_file(part, folder / file) if suffix == "safetensors" else torch.save(
             part, folder / file
         )

@@ -206,7 +206,7 @@ def test_an_mlp_in_pieces_is_the_whole(monkeypatch):
     read = []
     for size in (1 << 30, 7 * 4 * 2 * SHAPE.ffn[0]):
         monkeypatch.setattr(decoder, "MLP_BYTES", size)
-        read.append(lm.extend(lm.new_cache(40), rows, last_logits=True).last_logits)
+        read.append(lm.extend(lm.new_cache(40), rows, stage="prompt", last_logits=True).last_logits)
     torch.testing.assert_close(*read, rtol=1e-5, atol=1e-5)
 
 

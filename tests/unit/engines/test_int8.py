@@ -16,10 +16,10 @@ from tiny_models import FAMILIES
 IDS = [5, 9, 77, 130, 8, 201, 33, 64, 90, 12, 7, 41]
 
 
-def linear(rows, columns, bias=True):
+def linear(rows, columns):
     draw = torch.Generator().manual_seed(0)
     weight = torch.randn(rows, columns, generator=draw) * torch.rand(rows, 1, generator=draw)
-    return Linear(weight, torch.randn(rows, generator=draw) if bias else None)
+    return Linear(weight, torch.randn(rows, generator=draw))
 
 
 def tokens(count, columns):

@@ -55,10 +55,10 @@ def lm(shape, request):
     return lm
 
 
-def respond(lm, limits, prompt=12):
-    cache = lm.new_cache(prompt)
-    read = lm.extend(cache, [row(tokens(prompt))], stage="prompt", last_logits=True)
-    return lm.generate(cache, read.last_logits[0], prompt, limits)
+def respond(lm, limits):
+    cache = lm.new_cache(12)
+    read = lm.extend(cache, [row(tokens(12))], stage="prompt", last_logits=True)
+    return lm.generate(cache, read.last_logits[0], 12, limits)
 
 
 def test_a_response_times_its_tokens(lm):

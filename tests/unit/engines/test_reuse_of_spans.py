@@ -61,12 +61,10 @@ def documents(lm, room=0):
 
 def by_hand(
     lm, x, positions, own, cache, seen,
-    layers = None, at = None,
+    layers = None,
 ):  # fmt: skip
     """States (token, d_model) after the layers, each head's attention computed by itself; the
     tokens' keys and values are written to the slots `own` of a copy.
-
-    `at(layer, kv_head)` are the keys' positions.
     """
     decoder = lm.decoder
     shape = lm.shape
@@ -88,7 +86,7 @@ def by_hand(
             length = mask.shape[1]
             raw = q[:, head] @ keys[shared, :length].T / shape.head_dim**0.5
             if shape.position == "alibi":
-                key_places = cache.positions[:length].clone() if at is None else at(index, shared)
+                key_places = cache.positions[:length].clone()
                 key_places[slots] = places.to(key_places.dtype)
                 raw = raw + shape.alibi_slopes[head] * (key_places[None] - places[:, None]).float()
             mixed.append(raw.masked_fill(~mask, -torch.inf).softmax(-1) @ values[shared, :length])

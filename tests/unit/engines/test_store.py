@@ -30,14 +30,12 @@ def lm(request, tmp_path):
     return made
 
 
-def read(lm, rows=ROWS, *, last=4, logp=True):  # type: ignore[no-untyped-def]
-    """A cache with an opening, of which `last` is the last token, and rows behind it; what they
-    gave; the trace.
-    """
+def read(lm, rows=ROWS):
+    """A cache with an opening and rows behind it; what they gave; the trace."""
     cache = lm.new_cache(64)
     with lm.tracing() as trace:
-        lm.extend(cache, [Row([1, 2, 3, last], unit_steps(0, 4))], stage="preamble", offline=True)
-        got = lm.extend(cache, rows, stage="documents", offline=True, logp=logp)
+        lm.extend(cache, [Row([1, 2, 3, 4], unit_steps(0, 4))], stage="preamble", offline=True)
+        got = lm.extend(cache, rows, stage="documents", offline=True, logp=True)
     return cache, got, trace
 
 
@@ -45,7 +43,7 @@ def entries(lm):
     return sorted(lm.documents.folder.iterdir())
 
 
-def same(a, one, other):  # type: ignore[no-untyped-def]
+def same(one, other):
     """Caches and extensions equal to the last bit."""
     assert one[1].spans == other[1].spans
     assert all(torch.equal(x, y) for x, y in zip(one[1].logp, other[1].logp, strict=True))
@@ -148,7 +146,7 @@ def test_an_entry_that_another_process_removes_while_it_is_read_counts_as_read(
     monkeypatch.setattr(store, "read_entry", removed_meanwhile)
     lm.documents = DocumentStore(tmp_path / "documents", "this decoder", 10**9)
     loaded = read(lm)
-    same(lm, computed, loaded)
+    same(computed, loaded)
     assert all(c.loading_s is not None for c in loaded[2])
     assert not entries(lm)
 
@@ -178,12 +176,12 @@ def test_a_damaged_entry_is_made_anew(
         path.write_bytes(broken[damage])
     with caplog.at_level(logging.WARNING):
         again = read(lm)
-    same(lm, computed, again)
+    same(computed, again)
     assert (
         "not the bytes that were written" if damage == "flipped" else "computed again"
     ) in caplog.text
     loaded = read(lm)
-    same(lm, computed, loaded)
+    same(computed, loaded)
     assert all(c.loading_s is not None for c in loaded[2])
 
 
@@ -205,7 +203,7 @@ def test_entries_of_another_version_are_not_read(lm, monkeypatch):
         path.write_bytes(store._checksum(np.frombuffer(body, np.uint8)) + body)
     again = read(lm)
     assert all(c.loading_s is None for c in again[2])
-    same(lm, computed, again)
+    same(computed, again)
 
 
 def test_the_least_recently_used_go_first(tmp_path):

@@ -21,13 +21,13 @@ def empty_home(tmp_path, monkeypatch):
     return tmp_path
 
 
-def quick(monkeypatch, fastest="native"):
+def quick(monkeypatch):
     """In place of measuring: the data types that were requested for."""
     requested = []
 
     def measure(dtype):
         requested.append(dtype)
-        return {Operation.ONE_ROW: {"kernel": fastest, "seconds": {fastest: 1.0}}}
+        return {Operation.ONE_ROW: {"kernel": "native", "seconds": {"native": 1.0}}}
 
     monkeypatch.setattr(tuning, "measure", measure)
     return requested
@@ -35,11 +35,12 @@ def quick(monkeypatch, fastest="native"):
 
 def test_the_table_is_measured_once_and_a_damaged_one_again(empty_home, monkeypatch):
     requested = quick(monkeypatch)
+    monkeypatch.setenv("RAGAUGE_KERNELS", "measured")
     for _ in range(2):
-        chosen = tuning.choose_kernels(torch.float32, "measured")
+        chosen = tuning.choose_kernels(torch.float32)
         assert chosen.kernel(torch.float32, Operation.ONE_ROW) == "native"
         assert chosen.kernel(torch.bfloat16, Operation.ONE_ROW) == "plain"
-    tuning.choose_kernels(torch.bfloat16, "measured")
+    tuning.choose_kernels(torch.bfloat16)
     assert requested == [torch.float32, torch.bfloat16]
     path = tuning.table_path()
     table = json.loads(path.read_text())
@@ -48,7 +49,7 @@ def test_the_table_is_measured_once_and_a_damaged_one_again(empty_home, monkeypa
 
     for damaged in ("", "{"):
         path.write_text(damaged)
-        tuning.choose_kernels(torch.float32, "measured")
+        tuning.choose_kernels(torch.float32)
     assert requested[2:] == [torch.float32] * 2
 
 
@@ -90,7 +91,8 @@ def test_torchs_own_stays_where_another_is_not_clearly_faster():
 
 def test_kernels_are_switched_off_or_a_setting_is_refused(monkeypatch):
     requested = quick(monkeypatch)
-    assert tuning.choose_kernels(torch.float32, "default").named() == {}
+    monkeypatch.setenv("RAGAUGE_KERNELS", "default")
+    assert tuning.choose_kernels(torch.float32).named() == {}
     monkeypatch.setenv("RAGAUGE_KERNELS", "fastest")
     with pytest.raises(UserError, match=r"RAGAUGE_KERNELS.*'fastest'.*default, measured"):
         tuning.choose_kernels(torch.float32)

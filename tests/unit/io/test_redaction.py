@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from asset_home import in_home
 from ragauge.assets import resolver
 from ragauge.cli import _main
 from ragauge.errors import UserError
@@ -63,10 +64,7 @@ class Site(Quiet, BaseHTTPRequestHandler):
     def do_GET(self):
         user = self.headers.get("Authorization") == f"Basic {BASIC}"
         if user and TOKEN in self.path and "absent" not in self.path:
-            self.send_response(200)
-            self.send_header("Content-Length", "5")
-            self.end_headers()
-            self.wfile.write(b"whole")
+            self.reply(b"whole")
         else:
             self.send_error(403, f"Forbidden: {self.path}")
 
@@ -116,7 +114,7 @@ def test_a_source_with_a_secret_is_no_name_of_a_model():
 def test_two_secrets_are_two_files(place, tmp_path):
     """A parameter that is named as a secret is may also choose the file."""
     paths = [
-        resolver.fetch(f"{place}/file.bin?token={TOKEN}&key={n}", home=tmp_path) for n in (1, 2)
+        in_home(tmp_path, resolver.fetch, f"{place}/file.bin?token={TOKEN}&key={n}") for n in (1, 2)
     ]
     assert paths[0] != paths[1]
 

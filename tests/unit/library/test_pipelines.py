@@ -1,6 +1,5 @@
 """What a study recommends answers in Python as it did in the study, also where it was copied to."""
 
-import json
 import shutil
 
 import pytest
@@ -8,6 +7,7 @@ import yaml
 
 import ragauge
 from endpoints import served, streams
+from json_lines import read_lines
 from ragauge.cli._main import main
 from study_files import study_arguments
 from tiny_models import encoder
@@ -53,7 +53,7 @@ def test_answers_are_those_of_the_study(sources, tmp_path, kind, variant):
     path = recommended(out, variant)
     run = ["run", "--config", str(path), "--method", variant, "--dataset", "questions"]
     assert main([*run, "--model", "model", "--threads", "1", "--out", str(out / "r.jsonl")]) == 0
-    records = [json.loads(line) for line in (out / "r.jsonl").read_text().splitlines()]
+    records = read_lines(out / "r.jsonl")
     copied = tmp_path / "server"
     copied.mkdir()
     for name in ("recommended.yaml", "passages.jsonl", "retrieval.json"):

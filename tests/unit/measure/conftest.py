@@ -11,4 +11,4 @@ def material(tmp_path_factory):
     folder = tmp_path_factory.mktemp("material")
     data = write_questions(folder / "questions.jsonl")
     model = write_checkpoint(folder / "model")
-    return ["--dataset", "nq_open", "--data", str(data), "--model", str(model), "--threads", "1"]
+    return f"--dataset nq_open --data {data} --model {model} --threads 1".split()

@@ -1,10 +1,10 @@
 """`ragauge doctor`: what is found, and what to do about it."""
 
-import json
 import re
 
 import pytest
 
+from json_lines import last_value, write_lines
 from ragauge.cli import _main
 from ragauge.measure import installation
 
@@ -15,9 +15,9 @@ def home(tmp_path, monkeypatch):
     return tmp_path / "home"
 
 
-def one(findings, topic=""):
-    (found,) = [each for each in findings if each.topic == topic or not topic]
-    return found  # type: ignore[no-any-return]
+def one(findings):
+    (found,) = findings
+    return found
 
 
 def test_every_finding_is_one_line_and_json_has_them_all(
@@ -26,7 +26,7 @@ def test_every_finding_is_one_line_and_json_has_them_all(
     assert _main.main(["doctor"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert _main.main(["doctor", "--json"]) == 0
-    findings = json.loads(capsys.readouterr().out.splitlines()[-1])["findings"]
+    findings = last_value(capsys.readouterr().out)["findings"]
     assert len(lines) == len(findings)
     expected = {
         "python",
@@ -123,11 +123,10 @@ def test_what_finds_the_gold_documents_of_a_data_set(tmp_path, capsys):
         }
         for i in range(12)
     ]
-    path = tmp_path / "few.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path = write_lines(tmp_path / "few.jsonl", rows)
     asked = ["doctor", "--dataset", "wiki_single", "--data", str(path)]
     assert _main.main([*asked, "--json"]) == 0
-    findings = json.loads(capsys.readouterr().out.splitlines()[-1])["findings"]
+    findings = last_value(capsys.readouterr().out)["findings"]
     by_topic = {each["topic"]: (each["found"], each["todo"]) for each in findings}
     assert by_topic["gold at random"][0] == "0.1, 12 questions"
     found, todo = by_topic["gold is shortest"]

@@ -3,7 +3,6 @@ run left alone.
 """
 
 import hashlib
-import json
 import re
 import shutil
 from dataclasses import asdict, replace
@@ -14,6 +13,7 @@ import torch
 from tokenizers import Regex
 from tokenizers.pre_tokenizers import Split
 
+from json_lines import read_lines, write_lines
 from ragauge.cli._main import main
 from ragauge.config.model import ModelEntry
 from ragauge.cost.trace import Call, online, seconds
@@ -234,11 +234,9 @@ def test_the_spacing_of_the_corpus_is_part_of_the_specification(model, data, lm)
 @pytest.fixture
 def with_a_long_one(data, tmp_path):
     """The questions, the second of which has a document that is longer than the context."""
-    lines = [json.loads(line) for line in data.read_text().splitlines()]
+    lines = read_lines(data)
     lines[1]["ctxs"][2]["text"] = "long " * 300
-    path = tmp_path / "long.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
+    return write_lines(tmp_path / "long.jsonl", lines)
 
 
 def test_an_answer_that_the_context_cuts_is_marked(model, data, lm):
@@ -465,11 +463,11 @@ def test_a_sequential_method_starts_over(
     """The index of earlier questions orders the documents of later ones: it must hold all of them,
     in their order.
     """
-    lines = [json.loads(line) for line in data.read_text().splitlines()]
+    lines = read_lines(data)
     passages = lines[0]["ctxs"]
     for number, line in enumerate(lines):
         line["ctxs"] = [passages[number - place] for place in range(4)]
-    (tmp_path / "x").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_lines(tmp_path / "x", lines)
     command = [*arguments(model, tmp_path / "x", "context_pilot"), "--out"]
     assert main([*command, str(tmp_path / "whole.jsonl")]) == 0
     command.append(str(tmp_path / "x.jsonl"))

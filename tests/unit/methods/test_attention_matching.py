@@ -30,9 +30,9 @@ def lm(request):
     return tiny_models.tiny_lm(tiny_models.FAMILIES[request.param])
 
 
-def exponentials(queries=60, tokens=TOKENS, chosen=8, spread=1.5):
+def exponentials():
     draw = torch.Generator().manual_seed(0)
-    raw = torch.randn(2, queries, tokens, dtype=torch.float64, generator=draw) * spread
+    raw = torch.randn(2, 60, TOKENS, dtype=torch.float64, generator=draw) * 1.5
     return (raw - raw.amax(-1, keepdim=True)).exp()
 
 
@@ -71,13 +71,13 @@ def test_values_are_least_squares():
         torch.testing.assert_close(fit_values(weighted, wanted, own), nearest, atol=1e-3, rtol=1e-3)
 
 
-def fitted(lm, ratio, budget="head", before=0):
+def fitted(lm, ratio, budget="head"):
     """A document's cache, what is left of it, and the compressor with its reference queries."""
-    ids = tiny_prompt([TOKENS + before]).documents[0]
+    ids = tiny_prompt([TOKENS]).documents[0]
     cache = lm.new_cache(len(ids))
     lm.extend(cache, [plain_row(ids)], stage="documents")
     compressor = AttentionMatching(0)
-    context = Context(lm, cache, Span(before, len(ids)), ids[before:], offline=True)
+    context = Context(lm, cache, Span(0, len(ids)), ids, offline=True)
     small = Press(lm, lambda: compressor, ratio, budget).compress(context, compressor)  # type: ignore[arg-type]
     return cache, small, compressor
 

@@ -2,13 +2,13 @@
 documents.
 """
 
-import json
 from dataclasses import replace
 
 import pytest
 
 import tiny_models
 from house_article import ARTICLE, INSTRUCTION, LIMITS, answered, check_verbatim, long_lm, prompt_of
+from json_lines import write_lines
 from ragauge.cli._main import main
 from ragauge.engines.lm import LM
 from ragauge.engines.protocol import ANSWERING
@@ -174,21 +174,12 @@ def questions(tmp_path):
         }
         for i in range(2)
     ]
-    data.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return [
-        "--dataset",
-        "wiki_long",
-        "--data",
-        str(data),
-        "--threads",
-        "1",
-        "--out",
-        str(tmp_path / "x.jsonl"),
-    ]
+    write_lines(data, lines)
+    return f"--dataset wiki_long --data {data} --threads 1 --out {tmp_path / 'x.jsonl'}".split()
 
 
-def run(tmp_path, name, *more, context=2500, code=0):
-    model = write_checkpoint(tmp_path / "model", max_position_embeddings=context)
+def run(tmp_path, name, *more, code=0):
+    model = write_checkpoint(tmp_path / "model", max_position_embeddings=2500)
     assert (
         main(["run", "--method", name, *questions(tmp_path), "--model", str(model), *more]) == code
     )

@@ -23,7 +23,6 @@ from ragauge.methods.prompts import (
     PromptGraph,
     Segment,
     unit_segment,
-    unit_steps,
 )
 from reuse_anchors import answered, close, variant
 from tiny_models import dense, tiny_prompt
@@ -297,14 +296,6 @@ def test_caching_and_parallelization_are_lossless(lm, options):
         assert_alike(answer, answers[0])
 
 
-def test_left_aligned_positions(lm, prompt):
-    graph = trunk(prompt)
-    at = [unit_steps(7, len(document)) for document in prompt.documents]
-    task = fork(graph, prompt, range(4), at, 7 + 14)
-    answer = fresh(lm, make("superposition", positions="left_aligned", saliency="none"), prompt)
-    assert answer.ids == greedy(lm, graph, task)[0]
-
-
 @pytest.mark.parametrize("spacing", [3.7, 10.0, 31.5])
 def test_positions_by_the_spacing_of_the_corpus(lm, prompt, spacing):
     graph = trunk(prompt)
@@ -417,9 +408,6 @@ def test_a_later_round_sees_the_preamble_and_what_was_kept_before(lm, hops):
     assert chosen == tuple(sorted(sorted(scores, key=scores.__getitem__)[-2:]))
     task = fork(graph, hops, chosen, [at[remaining.index(i)] for i in chosen], stop)
     assert answer.ids == greedy(lm, graph, task)[0]
-
-
-# ---- prompt cache
 
 
 # ---- attention sort

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 import service_parts
+from json_lines import write_lines
 from ragauge.cli import _main
 from ragauge.config.loading import parse
 from ragauge.errors import UserError
@@ -41,11 +42,8 @@ def article(name):
     return " ".join(f"{name} {i * 37 % 101} stands by the {i}th river." for i in range(40))
 
 
-def write_lines(path, articles):
-    path.write_text(
-        "".join(json.dumps({"text": text, "title": text.split()[0]}) + "\n" for text in articles)
-    )
-    return path
+def write_articles(path, articles):
+    return write_lines(path, ({"text": text, "title": text.split()[0]} for text in articles))
 
 
 def cut_set(corpus, split=ALL):
@@ -58,9 +56,9 @@ def made(root, sets=(NEWS, WEB)):
     """
     model = write_checkpoint(root / "model", num_hidden_layers=1)
     changed = article("Lima").replace("20th river", "20th lake")
-    corpus = write_lines(root / "corpus.jsonl", [article(name) for name in CITIES])
-    write_lines(root / "news.jsonl", [article("Rome"), article("Kyiv")])
-    write_lines(root / "web.jsonl", [changed, article("Nice"), article("York")])
+    corpus = write_articles(root / "corpus.jsonl", [article(name) for name in CITIES])
+    write_articles(root / "news.jsonl", [article("Rome"), article("Kyiv")])
+    write_articles(root / "web.jsonl", [changed, article("Nice"), article("York")])
     kept = DatabaseSettings(corpus=str(corpus), tokenizer=str(model), evaluation="none", shards=1)
     build_shard(root / "db", kept, 0)
     for label in sets:
@@ -89,7 +87,7 @@ def test_an_index_leaves_them_out_unless_it_keeps_them(folder):
 
 def test_a_set_that_has_changed_since_is_refused(tmp_path):
     made(tmp_path)
-    write_lines(tmp_path / "news.jsonl", [article("Kyiv")])
+    write_articles(tmp_path / "news.jsonl", [article("Kyiv")])
     build_evaluation_set(tmp_path / "db", NEWS, cut_set(tmp_path / "news.jsonl"))
     with pytest.raises(
         UserError, match="news: has changed since the database was gathered; gather it again"
@@ -122,7 +120,7 @@ def test_published_texts_are_whole_first_documents_cut_at_their_end(folder, tmp_
     assert [text.key.split(":")[1] for text in found] == ["Lima#0", "Nice#0", "York#0"]
     assert found[0].ids == whole.ids[:250]
     assert len(texts(Database(folder / "db"), 250, 2, WEB, published=True)) == 2
-    corpus = write_lines(tmp_path / "short.jsonl", ["Kyiv lies by a river. " * 2, "x"])
+    corpus = write_articles(tmp_path / "short.jsonl", ["Kyiv lies by a river. " * 2, "x"])
     made(tmp_path, ())
     build_evaluation_set(tmp_path / "db", "short", cut_set(corpus))
     mark(tmp_path / "db", 1, 0, ["short"])

@@ -14,6 +14,7 @@ from safetensors import safe_open
 
 import service_parts
 import tiny_models
+from json_lines import last_value, read_lines
 from ragauge import registry
 from ragauge.cli._main import main
 from ragauge.cost.overlap import RETRIEVAL
@@ -161,7 +162,7 @@ def test_the_control_decides_by_its_interval(tmp_path, capsys):
     assert comparison.control(unsure, random)["passes"] is False
     against = ["--random", str(random), "--base", str(unsure)]
     assert main(["score", "--metric", "perplexity", str(better), *against, "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out.splitlines()[-1])[str(better)]
+    shown = last_value(capsys.readouterr().out)[str(better)]
     assert shown["control"]["difference"] == pytest.approx(-0.8 / 6)
     assert shown["against_base"]["difference"] == pytest.approx(-0.1)
     assert shown["perplexity"] == pytest.approx(12.81, abs=0.01)
@@ -227,18 +228,16 @@ def test_timed_trials_take_turns_and_the_answers_are_those_of_pipelines_alone(
 # ---- the performance model
 
 
-def calls(decode, grows, neighbours):
+def calls():
     for past in (300, 400, 500):
-        yield Call("neighbours", (128, 128), (1, 1), seconds=neighbours)
-        yield Call("decode", (1,), (past,), steps=10, seconds=10 * (decode + grows * (past + 4.5)))
+        yield Call("neighbours", (128, 128), (1, 1), seconds=0.3)
+        yield Call("decode", (1,), (past,), steps=10, seconds=10 * (0.02 + 1e-5 * (past + 4.5)))
 
 
 @pytest.mark.parametrize(("stage", "sign"), [("neighbours", 1), ("neighbours_ahead", -1)])
 def test_the_model_finds_the_lines(stage, sign):
     """Neighbours that are read ahead take of the time for searching; others give it theirs."""
-    trace = [
-        replace(c, stage=stage) if c.stage == "neighbours" else c for c in calls(0.02, 1e-5, 0.3)
-    ]
+    trace = [replace(c, stage=stage) if c.stage == "neighbours" else c for c in calls()]
     model = GenerationModel.fit(trace)
     windows = Windows(32, stale=True)
     assert model.decode(350) == pytest.approx(0.0235)
@@ -256,9 +255,7 @@ def test_the_model_knows_how_much_was_read_before():
         Call("neighbours", (128,) * count, (1,) * count, seconds=0.15 * count)
         for count in (2, 1, 1)
     ]
-    model = GenerationModel.fit(
-        [*found, *read, *(c for c in calls(0.02, 1e-5, 0.3) if c.stage == "decode")]
-    )
+    model = GenerationModel.fit([*found, *read, *(c for c in calls() if c.stage == "decode")])
     assert model.fresh == 0.5  # of four windows one read two neighbours, two read one
     decode_s = 32 * (0.02 + 1e-5 * (100 + 256 + 15.5))
     assert model.budget_s(100, Windows(32, stale=True), 2) == pytest.approx(decode_s + 0.15)
@@ -291,16 +288,7 @@ def folder(tmp_path_factory):
 
 
 def command(folder, out, *options):
-    common = [
-        "--database",
-        str(folder / "db"),
-        "--model",
-        str(folder / "model"),
-        "--tokens",
-        "100",
-        "--limit",
-        "4",
-    ]
+    common = f"--database {folder / 'db'} --model {folder / 'model'} --tokens 100 --limit 4".split()
     return main(["piperag", "run", *common, "--threads", "1", "--out", str(out), *options])
 
 
@@ -331,7 +319,7 @@ def test_a_mode_is_trained_and_scored_by_the_command_line(folder, tmp_path, mode
         "--mode",
         mode,
     ]
-    recipe = ["--minutes", "0.001", "--batch", "1", "--held-out", "1", "--out", str(tmp_path)]
+    recipe = f"--minutes 0.001 --batch 1 --held-out 1 --out {tmp_path}".split()
     with service_parts.server(ExactRetriever(list(documents.values())), about) as server:
         assert main(["piperag", "retrofit", *common, *recipe, "--server", server.address]) == 0
     with safe_open(tmp_path / "adapters.safetensors", "pt") as weights:
@@ -339,7 +327,7 @@ def test_a_mode_is_trained_and_scored_by_the_command_line(folder, tmp_path, mode
             "with another index it is another training"
         )
         assert weights.metadata()["code"]
-    curve = [json.loads(line) for line in (tmp_path / "curve.jsonl").read_text().splitlines()]
+    curve = read_lines(tmp_path / "curve.jsonl")
     assert curve[0]["step"] == 0 < curve[-1]["step"]
     trained = ["--mode", mode, "--adapters", str(tmp_path / "adapters.safetensors")]
     assert command(folder, tmp_path / "r.jsonl", "--schedule", "random", *trained) == 0

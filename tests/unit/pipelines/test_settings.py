@@ -79,16 +79,9 @@ def test_an_exported_decoder_is_given_where_the_engine_is_onnx(tmp_path, capsys)
             {**BASE, "pipelines": {"none": {"schedule": "random", "engine": "onnx"}, "random": {}}}
         )
     )
-    common = [
-        "piperag",
-        "run",
-        "--config",
-        str(path),
-        "--database",
-        str(tmp_path),
-        "--out",
-        str(tmp_path / "x.jsonl"),
-    ]
+    common = (
+        f"piperag run --config {path} --database {tmp_path} --out {tmp_path / 'x.jsonl'}".split()
+    )
     assert main([*common, "--entry", "none"]) == 2
     assert "--entry none: requires --onnx" in capsys.readouterr().err
     for option in ("--onnx", "--adapters"):

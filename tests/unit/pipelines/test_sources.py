@@ -24,14 +24,12 @@ PROMPT = tokens(64, 1)
 def run(
     searcher,
     windows,
-    total=160,
     ahead=False,
     reader=JointReader,
-    **ask,
 ):
     lm = tiny_models.tiny_lm()
-    made = reader(JointDecoder(lm), total + 256)
-    asked = RetrievalOptions(searcher, **ask)  # type: ignore[arg-type]
+    made = reader(JointDecoder(lm), 160 + 256)
+    asked = RetrievalOptions(searcher)
     fresh = BlockingRetrieval(asked, windows, made.note)
     source = (
         PrefetchedRetrieval(asked, windows, made.note, made.prepare if ahead else None)
@@ -40,7 +38,7 @@ def run(
     )
     try:
         with lm.tracing() as trace:
-            new = generate(made, PROMPT, total, source, windows)
+            new = generate(made, PROMPT, 160, source, windows)
     finally:
         source.close()
     return new, list(trace)

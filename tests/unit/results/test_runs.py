@@ -13,8 +13,8 @@ from ragauge.results.runs import Runs, known_names
 from synthetic_run import MODEL, specification, write_meta, write_variant
 
 
-def the_variant(folder, **config):
-    parsed = parse({"run": "t", "models": {MODEL: {}}, "datasets": {"nq_open": {}}, **config}, "t")
+def the_variant(folder):
+    parsed = parse({"run": "t", "models": {MODEL: {}}, "datasets": {"nq_open": {}}}, "t")
     (variant,) = Runs(folder, parsed).run
     return variant
 

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from json_lines import write_lines
 from ragauge.errors import UserError
 from ragauge.io.record_writer import RecordWriter
 from ragauge.io.records import Record
@@ -13,8 +14,7 @@ from tables import cases
 
 
 def write(path, *lines):
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
+    return write_lines(path, lines)
 
 
 def records_file(path, predictions, question="who"):

@@ -7,6 +7,7 @@ import math
 
 import pytest
 
+from json_lines import read_lines, write_lines
 from ragauge.config.loading import parse
 from ragauge.config.plan.plan import Plan
 from ragauge.errors import UserError
@@ -63,40 +64,45 @@ def runs(tmp_path):
     return Runs(tmp_path, config(price=PRICE))
 
 
-def test_the_frontier_has_the_servers_times_tokens_and_costs_with_their_mark(runs):
+def cells_of(runs):
+    """The frontier's lines of the served variant `naive`, by quantity."""
     table = frontier.table(runs)
-    cells = table[(table["model"] == "there") & (table["variant"] == "naive")].set_index("quantity")
+    return table[(table["model"] == "there") & (table["variant"] == "naive")].set_index("quantity")
+
+
+def test_the_frontier_has_the_servers_times_tokens_and_costs_with_their_mark(runs):
+    cells = cells_of(runs)
     assert cells["measured"]["served_first_token_s"] == 0.5
     assert cells["measured"]["served_per_token_s"] == pytest.approx(0.3 / 9)
     assert cells["measured"]["cached_share"] == pytest.approx(0.4)
     assert cells["measured"]["cost_per_1000_questions"] == pytest.approx(0.6 + 0.2 + 0.1)
     for quantity in ("quality", "served_first_token_s", "served_per_token_s", "online_latency_s"):
         assert f"{ELSEWHERE}: llama.cpp" in cells["note"][quantity], quantity
+    table = frontier.table(runs)
     here = table[table["model"] == MODEL]
     assert not here["note"].str.contains(ELSEWHERE).any()
     assert not here["quantity"].str.startswith("served").any()
 
 
-def edited(runs, *served):
-    """The runs with other facts of the responses of the served variant `naive`."""
+def edited(runs, *served, **first):
+    """The runs with other facts of the served variant `naive`: of its responses, and of its first
+    record.
+    """
     path = next(v.path for v in runs.variants if (v.model, v.name) == ("there", "naive"))
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines = read_lines(path)
     for line, facts in zip(lines, served, strict=True):
         line["served"] |= facts
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    lines[0] |= first
+    write_lines(path, lines)
     meta = json.loads(records.meta_path(path).read_text())
     records.meta_path(path).write_text(json.dumps(meta | {"sha256": None}))
-    table = frontier.table(Runs(runs.folder, config(price=PRICE)))
-    return table[(table["model"] == "there") & (table["variant"] == "naive")].set_index("quantity")
+    return Runs(runs.folder, config(price=PRICE))
 
 
 def test_a_hit_rate_is_by_tokens(runs):
-    cells = edited(
-        runs,
-        {"prompt_tokens": 1000, "cached_tokens": 0},
-        {"prompt_tokens": 10, "cached_tokens": 10},
-        {"prompt_tokens": 90, "cached_tokens": 90},
-    )
+    counts = [(1000, 0), (10, 10), (90, 90)]
+    facts = [{"prompt_tokens": prompt, "cached_tokens": cached} for prompt, cached in counts]
+    cells = cells_of(edited(runs, *facts))
     assert cells["measured"]["cached_share"] == pytest.approx(100 / 1100)
 
 
@@ -104,12 +110,13 @@ def test_a_speed_needs_the_servers_count(runs):
     bundled = {"token_s": [0.5, 0.7], "new_tokens": 5}
     alone = {"token_s": [0.5, 0.6, 0.7], "new_tokens": 3}
     ended = {**alone, "new_tokens": 4}  # by a token without text
-    cells = edited(runs, bundled, alone, ended)
+    cells = cells_of(edited(runs, bundled, alone, ended))
     assert cells["measured"]["served_per_token_s"] == pytest.approx(0.1)
     assert "several tokens in one event" in cells["note"]["served_per_token_s"]
-    cells = edited(runs, alone, alone, {"token_s": [], "new_tokens": 9})  # nothing but white space
+    blank = {"token_s": [], "new_tokens": 9}  # nothing but white space
+    cells = cells_of(edited(runs, alone, alone, blank))
     assert cells["measured"]["served_per_token_s"] == pytest.approx(0.1)
-    cells = edited(runs, *[{**alone, "new_tokens": None}] * 3)
+    cells = cells_of(edited(runs, *[{**alone, "new_tokens": None}] * 3))
     for quantity in ("served_per_token_s", "cost_per_1000_questions"):
         assert math.isnan(cells["measured"][quantity])
         assert "the server does not count tokens" in cells["note"][quantity]
@@ -118,26 +125,17 @@ def test_a_speed_needs_the_servers_count(runs):
 def test_a_response_without_an_answer_is_wrong_and_its_thoughts_are_timed_counted_and_paid(
     runs,
 ):
-    path = next(v.path for v in runs.variants if (v.model, v.name) == ("there", "naive"))
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    for line, answer_s in zip(lines, (0.6, 0.8, None), strict=True):
-        line["served"] |= {
-            "first_answer_s": answer_s,
-            "thought_tokens": 6,
-            "thought_tokens_source": "pieces",
-        }
-        line["served"]["remarks"] = ["without stream_options"]
-    lines[0] |= {
-        "status": "failed",
-        "reason": "unfinished: all 10 new tokens were thoughts",
-        "prediction": "",
-    }  # was right
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    meta = json.loads(records.meta_path(path).read_text())
-    records.meta_path(path).write_text(json.dumps(meta | {"sha256": None}))
-    again = Runs(runs.folder, config(price=PRICE))
-    table = frontier.table(again)
-    cells = table[(table["model"] == "there") & (table["variant"] == "naive")].set_index("quantity")
+    thoughts = {"thought_tokens": 6, "thought_tokens_source": "pieces"}
+    thoughts["remarks"] = ["without stream_options"]
+    reason = "unfinished: all 10 new tokens were thoughts"
+    again = edited(
+        runs,
+        *(thoughts | {"first_answer_s": answer_s} for answer_s in (0.6, 0.8, None)),
+        status="failed",
+        reason=reason,
+        prediction="",  # was right
+    )
+    cells = cells_of(again)
     assert cells["measured"]["quality"] == pytest.approx(1 / 3)
     assert "1 of 3 questions failed, counted as wrong" in cells["note"]["quality"]
     assert cells["measured"]["served_first_answer_s"] == pytest.approx(0.7)

@@ -21,8 +21,8 @@ def text(draw, words):
     return " ".join(draw.choices(WORDS, k=words))
 
 
-def example(draw, number, documents=8):
-    count = draw.randint(2, documents)
+def example(draw, number):
+    count = draw.randint(2, 8)
     return Example(
         f"q{number}",
         f"Which {text(draw, 3)}?",

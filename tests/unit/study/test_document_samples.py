@@ -196,17 +196,16 @@ def test_what_word_shows_is_read_or_named(kind):
     assert bool(made.omissions) == bool(omission)
 
 
-def numbered(level, link="", number="", again=""):
+def numbered(level):
     """A list of one level, its definition by way of a style of lists."""
-    start = "<w:start w:val='4'/>"
     return (
-        f"<w:numbering xmlns:w='{MAIN}' {NAMES}><w:abstractNum w:abstractNumId='1'>{link or start}"
-        f"</w:abstractNum><w:abstractNum w:abstractNumId='2'><w:styleLink w:val='L'/><w:lvl w:ilvl='0'>{start}{level}"
-        f"</w:lvl></w:abstractNum><w:num w:numId='1'><w:abstractNumId w:val='1'/>{number}</w:num></w:numbering>"
+        f"<w:numbering xmlns:w='{MAIN}' {NAMES}><w:abstractNum w:abstractNumId='1'><w:numStyleLink w:val='L'/>"
+        f"</w:abstractNum><w:abstractNum w:abstractNumId='2'><w:styleLink w:val='L'/><w:lvl w:ilvl='0'>"
+        f"<w:start w:val='4'/>{level}</w:lvl></w:abstractNum><w:num w:numId='1'><w:abstractNumId w:val='1'/>"
+        "</w:num></w:numbering>"
     )
 
 
-LINK = "<w:numStyleLink w:val='L'/>"
 NUMBERS = {
     "<w:numFmt w:val='lowerRoman'/><w:lvlText w:val='Art. %1:'/>": ("Art. iv: Tea", ""),
     "<w:numFmt w:val='none'/><w:lvlText w:val='Note'/>": ("Note Tea", ""),
@@ -221,7 +220,7 @@ NUMBERS = {
 @pytest.mark.parametrize("level", NUMBERS)
 def test_forms_of_list_numbers(level):
     expected, omission = NUMBERS[level]
-    parts = {"word/numbering.xml": numbered(level, LINK)}
+    parts = {"word/numbering.xml": numbered(level)}
     made = formats.docx(docx(paragraph("Tea", numbers=1), parts=parts))
     assert made.text == expected
     assert made.omissions.startswith(omission)

@@ -98,10 +98,10 @@ def test_files_that_cannot_be_read_are_skipped_and_named(tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "ragauge"):
         found = documents.read(tmp_path)
     assert found.documents == (Document("tea", "Tea."),)
-    assert found.skipped.keys() == cases.keys()
+    assert found.unread["skipped"].keys() == cases.keys()
     for name, (_, reason) in cases.items():
-        assert reason in found.skipped[name], name
-        assert "\n" not in found.skipped[name]
+        assert reason in found.unread["skipped"][name], name
+        assert "\n" not in found.unread["skipped"][name]
     assert caplog.messages[0] == f"skipped {tmp_path / 'blank.txt'}: empty"
     assert caplog.messages[-1] == "skipped 2 more files, which retrieval.json of the study names"
 
@@ -111,10 +111,9 @@ def test_pages_of_a_pdf_without_text_are_told(tmp_path, caplog):
     (tmp_path / "partly.pdf").write_bytes(pdf(["Tea."], [], ["More tea."], []))
     found = documents.read(tmp_path)
     assert found.documents == (Document("partly", "Tea.\n\nMore tea."),)
-    assert found.read_in_part == {"partly.pdf": "2 of 4 pages hold no text, the first is page 2"}
-    assert caplog.messages == [
-        f"read in part: {tmp_path / 'partly.pdf'}: {found.read_in_part['partly.pdf']}"
-    ]
+    missing = "2 of 4 pages hold no text, the first is page 2"
+    assert found.unread["read_in_part"] == {"partly.pdf": missing}
+    assert caplog.messages == [f"read in part: {tmp_path / 'partly.pdf'}: {missing}"]
 
 
 def test_a_pdf_whose_font_names_no_letters_is_warned_of():
@@ -186,7 +185,7 @@ def test_a_document_that_reads_for_minutes_is_skipped_by_name(tmp_path, monkeypa
         "a",
         "tea",
     ]
-    assert found.skipped["spans.html"] == "not read within 2 s"
+    assert found.unread["skipped"]["spans.html"] == "not read within 2 s"
     assert f"skipped {tmp_path / 'spans.html'}: not read within 2 s" in caplog.messages
 
 
@@ -214,7 +213,7 @@ def test_a_document_that_ends_its_reader_is_skipped_by_name(tmp_path, monkeypatc
 
     monkeypatch.setattr(reader_process.subprocess, "Popen", once)
     found = documents.read(tmp_path)
-    assert found.skipped == {"0.md": f"its reader ended with exit code {-signal.SIGABRT}"}
+    assert found.unread["skipped"] == {"0.md": f"its reader ended with exit code {-signal.SIGABRT}"}
     assert [document.title for document in found.documents] == ["1", "2"]
 
 
@@ -287,7 +286,7 @@ def test_documents_are_named_by_their_paths_and_by_suffix_where_two_share_one(tm
         "More",
         "other",
     ]
-    assert found.not_read == {".txt.gz": 1, ".xlsx": 1}
+    assert found.unread["not_read"] == {".txt.gz": 1, ".xlsx": 1}
     assert caplog.messages == [
         "not read, being of other kinds: 1 .txt.gz, 1 .xlsx; convert them to "
         ".md, .txt, .html, .htm, .xhtml, .pdf, .docx"
@@ -326,7 +325,7 @@ def test_a_file_name_that_is_not_utf_8_is_a_title_that_can_be_written(tmp_path):
     found = documents.read(tmp_path)
     titles = {document.title: document.text for document in found.documents}
     assert titles == {r"Pr\xfcfung": "Tea.", r"\xff/é": "Milk."}
-    assert found.skipped == {r"\xfe.txt": "empty"}
+    assert found.unread["skipped"] == {r"\xfe.txt": "empty"}
     json.dumps([*titles, *found.names], ensure_ascii=False).encode()
 
 
@@ -401,11 +400,11 @@ def test_empty_titles_and_texts_of_json_lines_are_counted(tmp_path, caplog):
     found = documents.read(tmp_path)
     titled = [("corpus/1", "Tea is green."), ("Bakery", "Rye."), ("corpus/4", "Oats.")]
     assert found.documents == tuple(Document(*one) for one in titled)
-    assert found.read_in_part == {
+    assert found.unread["read_in_part"] == {
         "corpus.jsonl": "lines with an empty title: 3, lines with an empty text: 2"
     }
-    assert found.skipped == {"none.jsonl": "lines with an empty text: 1"}
-    assert found.read_in_part["corpus.jsonl"] in caplog.text
+    assert found.unread["skipped"] == {"none.jsonl": "lines with an empty text: 1"}
+    assert found.unread["read_in_part"]["corpus.jsonl"] in caplog.text
     (tmp_path / "none.jsonl").write_text('{"title": "T", "txt": "Tea."}\n', encoding="utf-8")
     with pytest.raises(
         UserError, match=r"none\.jsonl:1: no field 'text'; did you mean 'txt'\? the record has"

@@ -2,10 +2,9 @@
 stopped.
 """
 
-import json
-
 import pytest
 
+from json_lines import write_lines
 from ragauge.errors import UserError
 from ragauge.study import generation
 from ragauge.study.generation import generate
@@ -62,8 +61,7 @@ def test_questions_are_about_answers_that_stand_in_their_passages_and_make_a_fil
         )
         assert written.question.gold == written.spot.passage.document
         assert line["answers"][0] not in line["question"]
-    path = tmp_path / "generated.jsonl"
-    path.write_text("".join(json.dumps(w.to_json()) + "\n" for w in found.questions))
+    path = write_lines(tmp_path / "generated.jsonl", (w.to_json() for w in found.questions))
     assert read_questions(path) == [w.question for w in found.questions]
 
 

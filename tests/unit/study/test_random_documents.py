@@ -220,11 +220,11 @@ FORMATS = {
 }
 
 
-def level_xml(levels, tag="w:lvl"):
+def level_xml(levels):
     return "".join(
-        f"<{tag} w:ilvl='{i}'>{value('start', level['start'])}{value('numFmt', level['form'])}"
+        f"<w:lvl w:ilvl='{i}'>{value('start', level['start'])}{value('numFmt', level['form'])}"
         f"{value('lvlRestart', level['restart']) if level['restart'] != '' else ''}"
-        f"{'<w:isLgl/>' if level['legal'] else ''}{value('lvlText', level['text'])}</{tag}>"
+        f"{'<w:isLgl/>' if level['legal'] else ''}{value('lvlText', level['text'])}</w:lvl>"
         for i, level in enumerate(levels)
     )
 

@@ -179,25 +179,14 @@ def test_a_document_that_repeats_the_gold_one_is_gold_too():
 
 def found(**changes):
     """A retrieval.json of two questions with gold, of which BM25 finds one, and one without."""
+    names = ("bm25", "dense", "fused")
     asked = [
-        {
-            "id": "1",
-            "known_by": "document",
-            "gold": 1,
-            "ranks": {"bm25": [1], "dense": [2], "fused": [1]},
-        },
-        {
-            "id": "2",
-            "known_by": "answer",
-            "gold": 2,
-            "ranks": {"bm25": [], "dense": [1, 3], "fused": [1, 4]},
-        },
-        {
-            "id": "3",
-            "known_by": "answer",
-            "gold": 0,
-            "ranks": {"bm25": [], "dense": [], "fused": []},
-        },
+        {"id": number, "known_by": by, "gold": gold, "ranks": dict(zip(names, ranks, strict=True))}
+        for number, by, gold, ranks in (
+            ("1", "document", 1, ([1], [2], [1])),
+            ("2", "answer", 2, ([], [1, 3], [1, 4])),
+            ("3", "answer", 0, ([], [], [])),
+        )
     ]
     how = {"chosen": "fused", "encoder": "minilm", "reranker": None, "top": 3, "depth": 20}
     counts = {
@@ -230,10 +219,14 @@ def runs(folder, content):
     return Runs(folder / "results", loading.parse(settings, "t.yaml"))
 
 
+def lines_of(table):
+    return {(r["retriever"], r["quantity"], r["k"]): r for r in table.to_dict("records")}
+
+
 def test_the_item_has_every_ranking_with_intervals(tmp_path):
     made = runs(tmp_path, found())
     table = study_retrieval.table(made)
-    lines = {(r["retriever"], r["quantity"], r["k"]): r for r in table.to_dict("records")}
+    lines = lines_of(table)
     assert lines["bm25", "success", 1]["measured"] == 0.5
     assert lines["fused", "recall", 3]["measured"] == 0.75
     assert lines["fused", "mrr", 10]["measured"] == 1
@@ -340,7 +333,7 @@ def test_measures_are_those_of_scikit_learn(tmp_path, seed):
     asked = drawn_rankings(seed)
     made = runs(tmp_path, of_systems(asked))
     table = study_retrieval.table(made)
-    lines = {(r["retriever"], r["quantity"], r["k"]): r for r in table.to_dict("records")}
+    lines = lines_of(table)
     for system in ("bm25", "retrieved"):
         relevant = np.array([[i in gold for i in range(40)] for _, gold, _ in asked], float)
         scores = np.full(relevant.shape, -1000.0)
@@ -372,8 +365,7 @@ def test_measures_are_those_of_scikit_learn(tmp_path, seed):
 def test_measures_are_those_of_other_libraries(tmp_path, library):
     other = pytest.importorskip(library, reason=f"{library} is not installed")
     asked = drawn_rankings(7)
-    table = study_retrieval.table(runs(tmp_path, of_systems(asked)))
-    lines = {(r["retriever"], r["quantity"], r["k"]): r for r in table.to_dict("records")}
+    lines = lines_of(study_retrieval.table(runs(tmp_path, of_systems(asked))))
     truth = {name: {f"p{i}": 1 for i in gold} for name, gold, _ in asked}
     for system in ("bm25", "retrieved"):
         run = {

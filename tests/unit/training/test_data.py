@@ -11,6 +11,7 @@ import pytest
 
 import tiny_models
 from endpoints import Reply, says, served
+from json_lines import write_lines
 from ragauge.datasets.base.dataset import Document as Passage
 from ragauge.datasets.base.dataset import Example
 from ragauge.datasets.base.examples import write_examples
@@ -206,7 +207,7 @@ def test_corpora_give_equal_parts_and_no_more_articles_than_allowed(tmp_path):
     many = write_corpus(tmp_path / "many.jsonl", 10)
     few = tmp_path / "few.jsonl"
     texts = [article(n) for n in range(50, 53)]
-    few.write_text("".join(json.dumps({"title": "", "text": text}) + "\n" for text in texts))
+    write_lines(few, ({"title": "", "text": text} for text in texts))
     given = settings(tmp_path, corpora=[str(many), str(few)], document_tokens=5000).data()
     drawn = [d.corpus for d in data.passages(data.long_articles(given), given, False)]
     assert drawn[:6].count("many.jsonl") == drawn[:6].count("few.jsonl") == 3

@@ -189,13 +189,13 @@ def test_a_model_that_contradicts_its_trainings_template_is_refused(entry, fact)
     assert loading.parse(experiment(models=models, latency=None), "x")
 
 
-def write_trained(folder, manifest=True, **account):
+def write_trained(folder, manifest=True):
     """A model, and next to it the account of its training."""
     write_checkpoint(folder)
     if manifest:
         store.write_manifest(folder, {"source": f"{FINE_TUNED}another"})
     path = folder.with_name(f"{folder.name}.json")
-    path.write_text(json.dumps({"template": "chat", "settings": {"request": "copy"}} | account))
+    path.write_text(json.dumps({"template": "chat", "settings": {"request": "copy"}}))
     return path
 
 

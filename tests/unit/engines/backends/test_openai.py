@@ -57,9 +57,9 @@ def at(url, **served):
     return engine
 
 
-def prompt_ids(engine, template="chat"):
+def prompt_ids(engine):
     """A prompt's ids."""
-    style = PromptStyle("Say.", template)
+    style = PromptStyle("Say.", "chat")
     prompt = build_prompt("who", [("Ada", "She was.")], style, engine.tokenizer)
     return [*prompt.preamble, *prompt.documents[0], *prompt.query, *prompt.task]
 

@@ -143,18 +143,7 @@ def test_the_option_of_export_is_recorded_and_asked_for(folder, capsys):
     ):
         check_origin(folder / "decoder", {"dtype": "float32"})
     with pytest.raises(SystemExit):
-        main(
-            [
-                "piperag",
-                "export",
-                "--model",
-                str(folder / "model"),
-                "--dtype",
-                "bfloat16",
-                "--out",
-                str(folder),
-            ]
-        )
+        main(f"piperag export --model {folder / 'model'} --dtype bfloat16 --out {folder}".split())
     assert "argument --dtype: unknown value 'bfloat16'" in capsys.readouterr().err
 
 

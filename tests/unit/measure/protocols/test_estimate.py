@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from endpoints import served, streams
+from json_lines import last_value, read_lines, write_lines
 from ragauge.cli._main import main
 from ragauge.config.experiment import AnswerJob
 from ragauge.config.loading import load, parse
@@ -130,7 +131,7 @@ def questions(path):
         {"id": str(i), "question": f"Which tea {i}?", "answers": ["0"], "documents": documents}
         for i in range(8)
     ]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_lines(path, lines)
 
 
 def small(model=None):
@@ -147,14 +148,14 @@ def test_a_run_takes_what_was_estimated(capsys):
     latency = {"methods": ["naive"], "dataset": "questions", "trials": 2}
     Path("config.yaml").write_text(json.dumps(small() | {"latency": latency}))
     assert main(["estimate", "config.yaml", "--json"]) == 0
-    estimated = json.loads(capsys.readouterr().out.splitlines()[-1])
+    estimated = last_value(capsys.readouterr().out)
     assert list(estimated["sections"]) == ["answers", "times"]
     took = 0.0
     for name in ("naive", "superposition"):
         out = f"results/t/answers/questions/model/{name}.jsonl"
         given = ["--config", "config.yaml", "--dataset", "questions", "--model", "model"]
         assert main(["run", *given, "--threads", "1", "--method", name, "--out", out]) == 0
-        records = map(json.loads, Path(out).read_text().splitlines())
+        records = read_lines(Path(out))
         took += sum(record["online_s"] + (record["offline_s"] or 0.0) for record in records)
     span = estimated["sections"]["answers"]
     assert span["low"] / FACTOR < took < span["high"] * FACTOR

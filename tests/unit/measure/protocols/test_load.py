@@ -22,9 +22,8 @@ def without_repeats(monkeypatch):
     monkeypatch.setattr(timing, "ATTEMPTS", 1)
 
 
-def measured(out, material, *options, allow_load=True):
-    sizes = ["--requests", "3", "--warmup", "1", "--new-tokens", "2", "--prompts", "2"]
-    sizes += ["--allow-load" if allow_load else "--no-allow-load"]
+def measured(out, material, *options):
+    sizes = ["--requests=3", "--warmup=1", "--new-tokens=2", "--prompts=2", "--allow-load"]
     assert main(["load", *material, *sizes, *options, "--out", str(out)]) == 0
     return json.loads(out.read_text())
 

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from endpoints import chunk, served, sse
+from json_lines import read_lines
 from queueing import Simulated, Workers, simulated_server, waits
 from ragauge.cli._main import main
 from ragauge.config.protocols import LoadSettings
@@ -203,16 +204,7 @@ def test_a_search_refuses_other_levels_and_needs_a_target(stated, problem):
 def questions(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "key")
     data = write_questions(tmp_path / "questions.jsonl")
-    return [
-        "--dataset",
-        "nq_open",
-        "--data",
-        str(data),
-        "--model",
-        "openai:m",
-        "--methods",
-        "naive",
-    ]
+    return f"--dataset nq_open --data {data} --model openai:m --methods naive".split()
 
 
 def measured(out, *options):
@@ -224,7 +216,7 @@ def measured(out, *options):
 def test_waits_over_http_are_those_of_the_queue(workers, rate, questions, tmp_path, monkeypatch):
     with simulated_server(0.15, workers) as url:
         monkeypatch.setenv("OPENAI_BASE_URL", url)
-        options = ["--rates", str(rate), "--requests", "60", "--warmup", "0", "--prompts", "1"]
+        options = f"--rates {rate} --requests 60 --warmup 0 --prompts 1".split()
         [level] = measured(tmp_path / "x.json", *questions, *options)["levels"]
     moments = [row["arrival_at_s"] for row in level["requests"]]
     expected = waits(moments, [0.15] * len(moments), workers)
@@ -261,7 +253,7 @@ def test_a_search_over_http_finds_the_clients_of_a_server(questions, tmp_path, m
 
 
 def test_turns_have_what_was_asked_and_known_before(questions, tmp_path, monkeypatch):
-    examples = [json.loads(line) for line in Path(questions[3]).read_text().splitlines()]
+    examples = read_lines(Path(questions[3]))
     asked = [example["question"] for example in examples]
     sent = []
 

@@ -55,10 +55,10 @@ def measured(verb, out, *options, model="openai:m"):
     return json.loads(out.read_text())
 
 
-def tokens(number, model="m", cached=0, prompt=100):
+def tokens(number, model="m", cached=0):
     """A streamed reply of so many tokens, with counts as vLLM and SGLang state them."""
     usage = {
-        "prompt_tokens": prompt,
+        "prompt_tokens": 100,
         "completion_tokens": number,
         "prompt_tokens_details": {"cached_tokens": cached},
     }

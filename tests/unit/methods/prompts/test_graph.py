@@ -18,21 +18,21 @@ from ragauge.methods.prompts import (
 from tiny_models import tiny_prompt
 
 
-def fork_join(documents):
-    """preamble -> document i -> query i -> task."""
+def fork_join():
+    """preamble -> document i -> query i -> task, of three documents."""
     graph = PromptGraph([Segment(PREAMBLE, [1, 2], unit_steps(0, 2))])
-    for i in range(documents):
+    for i in range(3):
         graph.add(Segment(("document", i), [3] * (i + 1), unit_steps(2, i + 1), (PREAMBLE,)))
         graph.add(Segment(("query", i), [4, 5], unit_steps(9, 2), (("document", i),)))
-    graph.add(Segment(TASK, [6], [11], tuple(("query", i) for i in range(documents))))
+    graph.add(Segment(TASK, [6], [11], tuple(("query", i) for i in range(3))))
     return graph
 
 
-def random_graph(seed, segments=9):
+def random_graph(seed):
     """Segments of random lengths below random earlier ones."""
     draw = random.Random(seed)
     graph = PromptGraph()
-    for number in range(segments):
+    for number in range(9):
         earlier = [("segment", i) for i in range(number)]
         parents = tuple(draw.sample(earlier, k=draw.randint(0, min(3, number))))
         count = draw.randint(1, 4)
@@ -52,7 +52,7 @@ def closure(graph):
     return reached.astype(bool)
 
 
-@pytest.mark.parametrize("graph", [fork_join(3), *map(random_graph, range(12))])
+@pytest.mark.parametrize("graph", [fork_join(), *map(random_graph, range(12))])
 def test_ancestors_are_what_paths_lead_from(graph):
     names = [segment.name for segment in graph]
     reached = closure(graph)
@@ -63,7 +63,7 @@ def test_ancestors_are_what_paths_lead_from(graph):
 
 
 def test_a_part_keeps_the_edges_among_its_segments():
-    part = fork_join(3).part([PREAMBLE, ("document", 1), ("query", 1)])
+    part = fork_join().part([PREAMBLE, ("document", 1), ("query", 1)])
     assert [s.name for s in part] == [PREAMBLE, ("document", 1), ("query", 1)]
     assert part.ancestors["query", 1] == (PREAMBLE, ("document", 1))
 

@@ -4,10 +4,10 @@ line.
 
 import bz2
 import gzip
-import json
 
 import pytest
 
+from json_lines import write_lines
 from ragauge.errors import UserError
 from ragauge.pipelines.database import documents
 from ragauge.pipelines.database.corpus import Corpus
@@ -25,10 +25,7 @@ def texts(path, share=WHOLE, **options):
 
 
 def records(path, count):
-    path.write_text(
-        "".join(json.dumps({"text": f"text {n}", "title": f"T{n}"}) + "\n" for n in range(count))
-    )
-    return path
+    return write_lines(path, ({"text": f"text {n}", "title": f"T{n}"} for n in range(count)))
 
 
 def test_many_files_are_dealt_whole(tmp_path):

@@ -1,6 +1,5 @@
 """Chunk databases: chunks that never cross a document, shards that resume, held-out text, refusals."""
 
-import json
 import random
 import signal
 import unicodedata
@@ -11,6 +10,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 import tiny_database
+from json_lines import read_lines, write_lines
 from killed_processes import die_at, in_child
 from ragauge.errors import UserError
 from ragauge.pipelines.database import chunking
@@ -32,8 +32,7 @@ def corpus(tmp_path):
 
 
 def write_texts(path, texts):
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    return path
+    return write_lines(path, ({"text": text} for text in texts))
 
 
 def text_of(made, ids):
@@ -45,10 +44,7 @@ def test_a_document_is_its_chunks_and_no_chunk_crosses_it(tmp_path, corpus, toke
     made = tiny_database.build_chunks(
         tmp_path / "db", tiny_database.recipe(corpus, tokenizer, shards, HeldOutSplit("none"))
     )
-    expected = {
-        record["title"]: record["text"]
-        for record in map(json.loads, corpus.read_text().splitlines())
-    }
+    expected = {record["title"]: record["text"] for record in read_lines(corpus)}
     ids = np.arange(len(made))
     owners = made.documents(ids)
     assert made.counts["documents"] == 12
@@ -85,10 +81,7 @@ def test_continuations_follow_the_document_and_end_with_it(tmp_path, corpus, tok
 
 def test_the_tail_is_held_out(tmp_path, corpus, tokenizer):
     made = tiny_database.build_chunks(tmp_path / "db", tiny_database.recipe(corpus, tokenizer, 2))
-    expected = {
-        record["title"]: record["text"]
-        for record in map(json.loads, corpus.read_text().splitlines())
-    }
+    expected = {record["title"]: record["text"] for record in read_lines(corpus)}
     ids = np.arange(len(made))
     held_out = list(made.evaluation())
     assert len(held_out) == made.counts["evaluation"] == 12

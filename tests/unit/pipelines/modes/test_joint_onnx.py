@@ -58,8 +58,8 @@ def lm(folder):
     return opened(folder)
 
 
-def opened(folder, **trained):
-    return OnnxJointDecoder(Checkpoint(exported=folder / "exported", threads=1, **trained))  # type: ignore[arg-type]
+def opened(folder):
+    return OnnxJointDecoder(Checkpoint(exported=folder / "exported", threads=1))
 
 
 @pytest.mark.parametrize("step", [7, 300])

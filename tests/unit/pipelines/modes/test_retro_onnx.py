@@ -97,16 +97,7 @@ def test_scores_by_the_command_line_are_torchs(root, tmp_path, capsys):
     exported = ["--onnx", str(root / "exported")]
     plain = scored(root, tmp_path / "torch.jsonl")
     assert scored(root, tmp_path / "onnx.jsonl", *exported) == pytest.approx(plain, abs=1e-4)
-    run = [
-        "piperag",
-        "run",
-        "--mode",
-        "retro",
-        "--database",
-        str(root / "own"),
-        "--schedule",
-        "random",
-    ]
+    run = f"piperag run --mode retro --database {root / 'own'} --schedule random".split()
     run += ["--task", "generate", "--tokens", "100", "--limit", "1", "--seed", "1"]
     assert main([*run, *exported, "--out", str(tmp_path / "x.jsonl")]) == 2
     assert "not random, seed 1: exported from" in capsys.readouterr().err

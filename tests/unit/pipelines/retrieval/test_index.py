@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import tiny_database
+from json_lines import last_value
 from killed_processes import in_child
 from ragauge.cli._main import main
 from ragauge.errors import UserError
@@ -261,7 +262,7 @@ def test_verifying_finds_a_flipped_bit_in_any_file_and_says_what_it_read(folder,
     command = ["index", "verify", "--database", str(copy), "--set", "shards=3", "--json"]
     sizes = ["nlist=8", "pq_bytes=8", "nprobe=4", "iterations=2"]
     assert main([*command, *(word for size in sizes for word in ("--set", f"index.{size}"))]) == 0
-    printed = json.loads(capsys.readouterr().out.splitlines()[-1])
+    printed = last_value(capsys.readouterr().out)
     assert (printed["files"], printed["bytes"]) == folders.verify(copy)
 
 

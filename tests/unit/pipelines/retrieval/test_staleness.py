@@ -76,16 +76,7 @@ def test_a_comparison_reports_the_texts_that_it_had_time_for_and_goes_on(
     )
 
     def run(*options, tokens=160):
-        command = [
-            "piperag",
-            "staleness",
-            "--database",
-            str(folder),
-            "--tokens",
-            str(tokens),
-            "--encoder",
-            "other",
-        ]
+        command = f"piperag staleness --database {folder} --tokens {tokens} --encoder other".split()
         assert _main.main([*command, *options, "--out", str(out)]) == 0
         return json.loads(out.read_text())
 

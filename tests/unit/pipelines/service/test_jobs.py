@@ -43,18 +43,17 @@ def test_a_server_that_failed_or_never_comes_is_not_awaited_for_ever(tmp_path, m
     ):
         jobs.wait_for_server(path, limit_s=0.1)
     (tmp_path / "address.failed").touch()
+    monkeypatch.setattr(jobs, "FAILED_S", 0.1)
     with pytest.raises(
         UserError, match="address: the job of this retrieval server failed; its log says why"
     ):
-        jobs.wait_for_server(path, limit_s=30, failed_s=0.1)
+        jobs.wait_for_server(path, limit_s=30)
 
 
 def test_a_server_that_nobody_needs_opens_no_index(tmp_path):
     listed = tmp_path / "clients"
     listed.write_text("")
-    assert (
-        main(["serve", "--database", str(tmp_path), "--index", "none", "--until", str(listed)]) == 0
-    )
+    assert main(f"serve --database {tmp_path} --index none --until {listed}".split()) == 0
 
 
 SECURED = {

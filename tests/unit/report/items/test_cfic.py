@@ -8,6 +8,7 @@ import math
 import pytest
 
 from item_tables import line, shown, table
+from json_lines import write_lines
 from ragauge import registry
 from ragauge.errors import UserError
 from ragauge.report.figures.writing import markdown
@@ -326,7 +327,7 @@ def test_table_7_shows_what_people_judged_and_the_judges_faithfulness(small):
     ]
     path = small / "judgements/wiki_long" / MODEL / "cfic.jsonl"
     path.parent.mkdir(parents=True)
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_lines(path, lines)
     people = small / "people.csv"
     judged = ["q0,ann,supported,yes", "q0,bob,partially_supported,no", "q1,ann,not_supported,yes"]
     # the last of a question that was not asked

@@ -49,8 +49,8 @@ NATS = [3.0, 3.2, 3.4]
 FILLED = {"index": "filled", "vectors": 10**6, "recipe": {"filled": 10**6}}
 
 
-def runs(folder, config=None):
-    return Runs(folder, parse(config, "t.yaml") if config else unconfigured())
+def runs(folder):
+    return Runs(folder, unconfigured())
 
 
 @pytest.fixture

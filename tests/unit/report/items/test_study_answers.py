@@ -7,6 +7,7 @@ import math
 
 import pytest
 
+from json_lines import read_lines, write_lines
 from ragauge.config import loading
 from ragauge.datasets.base import loader
 from ragauge.datasets.base.examples import read_examples, write_examples
@@ -78,14 +79,14 @@ def run(folder, labels=True, judged=None):
             folder, name, method, right, params=params, dataset="questions", documents=3, **more
         )
         write_meta(path, specification(method, params, "study", MODEL))
-        records = [json.loads(line) for line in path.read_text().splitlines()]
+        records = read_lines(path)
         if judged:
             out = folder / "judgements" / "questions" / MODEL / f"{name}.jsonl"
             out.parent.mkdir(parents=True, exist_ok=True)
             said = [
                 {"key": r["key"], "judge": "j", "label": judged(i)} for i, r in enumerate(records)
             ]
-            out.write_text("".join(json.dumps(line) + "\n" for line in said))
+            write_lines(out, said)
         documents = [[{"title": "", "text": r["prediction"] or "-"}] * 3 for r in records]
         asked = {"question": "?", "answers": [], "gold": []}
         lines = [
@@ -93,9 +94,7 @@ def run(folder, labels=True, judged=None):
             for r, d in zip(records, documents, strict=True)
         ]
     (folder / "data").mkdir()
-    (folder / "data" / "questions.jsonl").write_text(
-        "".join(json.dumps(line) + "\n" for line in lines)
-    )
+    write_lines(folder / "data" / "questions.jsonl", lines)
     return Runs(folder, loading.parse(settings, "s.yaml"))
 
 

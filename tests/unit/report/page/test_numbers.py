@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from json_lines import read_lines, write_lines
 from ragauge.config import loading
 from ragauge.cost.trace import Call
 from ragauge.report.page import numbers
@@ -71,12 +72,12 @@ def disturb(folder, rng):
     """
     lengths = [rng.lognormvariate(0, 0.3) for _ in range(QUESTIONS)]
     for path in sorted((folder / "answers").rglob("*.jsonl")):
-        records = [json.loads(line) for line in path.read_text().splitlines()]
+        records = read_lines(path)
         burst = rng.randrange(QUESTIONS)
         for number, record in enumerate(records):
             late = 3.0 if burst <= number < burst + QUESTIONS // 6 else 1.0
             record["online_s"] *= lengths[number] * rng.lognormvariate(0, 0.25) * late
-        path.write_text("".join(json.dumps(record) + "\n" for record in records))
+        write_lines(path, records)
 
 
 NOISY = {

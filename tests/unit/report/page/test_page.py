@@ -28,13 +28,9 @@ from ragauge.report.page.rendered import by_paper
 from ragauge.results.runs import Runs
 from ragauge.results.stats import doubts, frontier_probability
 from synthetic_run import MODEL, write_latency, write_states, write_variant
+from workflow_folder import METHODS
 
 HOSTILE = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>\u202e\x07\u2028&amp; -->"
-METHODS = {
-    "naive": {},
-    "bm25_k1": {"method": "bm25", "top_k": 1},
-    "superposition_k1": {"method": "superposition", "top_k": 1},
-}
 ITEMS = ["frontier", "superposition_table_1"]
 
 
@@ -105,9 +101,13 @@ def out(rendered, tmp_path):
     return shutil.copytree(rendered / "out", tmp_path / "out")
 
 
-def made(results, out, **more):
+def made(results, out):
     """The page of a run."""
-    return page.write(Runs(results, settings(**more)), out).read_text(encoding="utf-8")
+    return page.write(Runs(results, settings()), out).read_text(encoding="utf-8")
+
+
+def first_group(results, folder):
+    return Elements(made(results, folder / "out")).payload["groups"][0]
 
 
 def write_question(path, change):
@@ -185,7 +185,7 @@ def test_latency_of_the_protocol_comes_first(small, tmp_path):
         "superposition_k1": {"nothing": [3.0] * 3, "set": [0.5, 0.4, 0.6]},
     }
     write_states(small, totals)
-    group = Elements(made(small, tmp_path / "out")).payload["groups"][0]
+    group = first_group(small, tmp_path)
     assert group["cost"] == "total_s"
     assert group["untimed"] is None
     costs = {v["name"]: v["costs"]["total_s"] for v in group["variants"]}
@@ -195,12 +195,12 @@ def test_latency_of_the_protocol_comes_first(small, tmp_path):
 
 
 def test_without_latency_the_seconds_of_the_answers_stand_in(small, tmp_path):
-    group = Elements(made(small, tmp_path / "out")).payload["groups"][0]
+    group = first_group(small, tmp_path)
     assert group["cost"] == "answering_total_s"
     assert group["costs"][-1] == "compute_cycles"
     assert group["untimed"] == f"there is no latency file of {MODEL}"
     write_latency(small, {"naive": [1.0]}, refused="other processes")
-    group = Elements(made(small, tmp_path / "out")).payload["groups"][0]
+    group = first_group(small, tmp_path)
     assert group["cost"] == "answering_total_s"
     assert "was refused: other processes" in group["untimed"]
 
