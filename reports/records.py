@@ -57,7 +57,7 @@ def _bare(line: str) -> str:
     record = json.loads(line)
     if (
         "key" not in record
-    ):  # the first line of an unfinished file, whose bytes the others' seals hold
+    ):  # the first line of an unfinished file: the other lines' seals depend on its bytes
         return line
     for passage in _passages(record):
         passage["text"] = ""

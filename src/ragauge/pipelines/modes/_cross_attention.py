@@ -257,7 +257,7 @@ def _mapped(value: Any, change: Callable[[str, Tensor], Tensor], name: str = "")
     field names, joined by _.
     """
     if isinstance(value, Tensor):
-        return change(name, value) if len(value) else value  # the weight of an absent norm
+        return change(name, value) if value.numel() else value  # empty: of an absent norm
     if isinstance(value, tuple):
         return tuple(_mapped(part, change, f"{name}_{number}") for number, part in enumerate(value))
     if not is_dataclass(value) or isinstance(value, type):
