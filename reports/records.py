@@ -55,9 +55,8 @@ def holds_answers(path: Path) -> bool:
 
 def _bare(line: str) -> str:
     record = json.loads(line)
-    if (
-        "key" not in record
-    ):  # the first line of an unfinished file: the other lines' seals depend on its bytes
+    # the first line of an unfinished file: the seals of the others depend on its bytes
+    if "key" not in record:
         return line
     for passage in _passages(record):
         passage["text"] = ""
