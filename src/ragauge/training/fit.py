@@ -225,12 +225,12 @@ def train(
         settings: of the training.
         checkpoint: the decoder that is frozen.
         folder: the chunk database.
-        servers: one server of its index.
+        servers: where its index is searched.
         out: folder of the weights, the curve and the checkpoints.
 
     Raises:
-        UserError: a file or the server is missing or of another build, or no document is long
-            enough.
+        UserError: a file or a server is missing or of another build, a server's chunks were cut
+            otherwise, or no document is long enough.
     """
     database = Database(folder)
     check_chunk_tokens(database.chunk_tokens, str(folder))
@@ -244,7 +244,7 @@ def train(
     }
     with ExitStack() as opened:
         servers = servers.started(opened)
-        client = opened.enter_context(servers.client(servers.addresses[0]))
-        origin["index_sha256"] = client.describe().index
-        material = RetrofitMaterial(database, client, settings)
+        searcher = servers.connect(database, opened)
+        origin["index_sha256"] = servers.index_sha256()
+        material = RetrofitMaterial(database, searcher, settings)
         return RetroFit(lm, material, out, origin).fit()
