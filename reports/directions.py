@@ -13,7 +13,7 @@ than a paired test.
 """
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil, exp, hypot, log
@@ -108,10 +108,14 @@ class Contrast(Claim):
     """A claim that a run is planned for, before a question is asked."""
 
     smallest_effect: float = Field(gt=0, description="smallest difference that would matter")
+    is_of_paper: bool = Field(True, description="whether a paper makes the claim")
     discordant: float = Field(
         gt=0, le=1, description="share of questions on which one side alone is right, assumed"
     )
     questions: int = Field(description="that give the power; must be what follows from the others")
+    asked_before: str = Field(
+        "", description="scores below the reports, whose questions the reader had been asked before"
+    )
 
 
 class Contrasts(Section):
@@ -259,11 +263,39 @@ def contrasts(path: Path, reports: Path, run: str = "") -> list[dict[str, Any]]:
                 other = of_reader.model_copy(update={"table": f"{run}/{SCORES}"})
                 contrast = contrast.model_copy(update={"readers": {reader: other}})
             table = _Table(reports / contrast.readers[reader].table, place)
-            sides = (of_reader.keys | side for side in (contrast.better, contrast.worse))
+            sides = [of_reader.keys | side for side in (contrast.better, contrast.worse)]
             if table.path.is_file() and all(map(table.has_scores, sides)):
                 row |= _direction(contrast, reader, place, reports)
+                row["conditions"] = row["conditions"] if contrast.is_of_paper else ""
+                row["smallest_effect_is"] = _smallest_effect(contrast, row)
+                if contrast.asked_before:
+                    row |= _new_questions(contrast, table, sides, reports)
             rows.append(row)
     return corrected(rows, others=sum("p" not in row for row in rows))
+
+
+def _smallest_effect(contrast: Contrast, row: dict[str, Any]) -> str:
+    """What the interval of a contrast says of the smallest difference that would matter."""
+    low = float(row["low"])
+    high = float(row["high"])
+    if contrast.is_lower_better:
+        low, high = (-high, -low)
+    if high < contrast.smallest_effect:
+        return "excluded"
+    return "exceeded" if low >= contrast.smallest_effect else "possible"
+
+
+def _new_questions(
+    contrast: Contrast, table: "_Table", sides: Sequence[Keys], reports: Path
+) -> dict[str, Any]:
+    """The difference over the questions that the reader had not been asked before the contrast was
+    stated.
+    """
+    before = _Table(reports / contrast.asked_before, table.place)
+    asked = before.questions({"model": sides[0]["model"]})
+    difference, _ = table.paired(*sides, but=asked)
+    numbers = {name: f"{getattr(difference, name):.6g}" for name in ("value", "low", "high", "p")}
+    return {f"new_{name}": number for name, number in {**numbers, "n": difference.n}.items()}
 
 
 def corrected(rows: Iterable[dict[str, Any]], others: int = 0) -> list[dict[str, Any]]:
@@ -368,12 +400,19 @@ class _Table:
         except ValueError:
             raise self._error(f"has no value with an interval in the row with {keys}") from None
 
-    def paired(self, better: Keys, worse: Keys) -> tuple[Difference, list[float]]:
-        """The difference of two variants over the questions that both were asked, and the mean
-        score of each.
+    def questions(self, keys: Keys) -> set[str]:
+        """The questions of the rows with these values."""
+        return set(self._rows(keys)["question"])
+
+    def paired(
+        self, better: Keys, worse: Keys, but: Collection[str] = ()
+    ) -> tuple[Difference, list[float]]:
+        """The difference of two variants over the questions that both were asked, `but` for some,
+        and the mean score of each.
         """
         scores = [self._scores(better), self._scores(worse)]
         both = pd.concat(scores, axis="columns", join="inner", keys=["a", "b"])
+        both = both[~both.index.isin(but)]
         if both.empty:
             raise self._error(f"has no question of both {better} and {worse}")
         test = paired_test(both["a"], both["b"], limits=SHARE)

@@ -216,6 +216,29 @@ def test_contrasts_are_compared_on_questions_that_were_held_back(tmp_path):
     assert other["verdict"] == "not run"
 
 
+@pytest.mark.parametrize(
+    ("lower", "said"), [("", "exceeded"), (", is_lower_better: true", "excluded")]
+)
+def test_questions_asked_before_stand_apart(lower, said, tmp_path):
+    """An effect that only they have is not that of the others."""
+    needed = module.questions_needed(0.2, 0.9, 0.05)
+    path = tmp_path / "contrasts.yaml"
+    path.write_text(
+        "contrasts: {one: {states: s, source: t, quantity: em, better: {variant: a}, worse: {variant: b}, "
+        f"smallest_effect: 0.2, discordant: 0.9, questions: {needed}, asked_before: before/scores.csv, "
+        f"is_of_paper: false, readers: {{r: {{table: run/scores.csv, keys: {{model: m}}}}}}{lower}}}}}"
+    )
+    rows = {"before": [f"m,q{n},1,0" for n in range(20)]}
+    rows["before"] += [f"other,q{n},1,0" for n in range(20, 30)]  # of another reader
+    rows["run"] = [f"m,q{n},1,{int(n >= 20)}" for n in range(30)]
+    for run, lines in rows.items():
+        (tmp_path / run).mkdir()
+        (tmp_path / run / "scores.csv").write_text("\n".join(["model,question,a,b", *lines]))
+    [row] = module.contrasts(path, tmp_path)
+    assert (row["n"], row["value"], row["smallest_effect_is"]) == (30, "0.666667", said)
+    assert (row["new_n"], row["new_value"], row["conditions"]) == (10, "0", "")
+
+
 def test_holms_p_are_those_of_closed_bonferroni_tests():
     p = [0.01, 0.04, 0.03, 0.005, 0.9]
     families = [
