@@ -144,7 +144,7 @@ class Generation(Section):
     )
 
 
-# The tags are what pydantic names the two forms by in the path of a mistake (`reading.NOT_KEYS`).
+# The tags are what pydantic names the two forms by in the path of a mistake (`reading._NOT_KEYS`).
 Protocols = Annotated[
     Annotated[LatencySettings, Tag("one protocol")]
     | Annotated[list[LatencySettings], Tag("several protocols"), Field(min_length=1)],

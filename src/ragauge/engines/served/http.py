@@ -45,7 +45,7 @@ class EndpointError(UserError):
 
 
 class OverdueError(TimeoutError):
-    """A response did not end in time; another attempt would take as long."""
+    """A response did not end in time, or within `MAX_REPLY`; another attempt would do no better."""
 
 
 @dataclass(frozen=True)
@@ -155,8 +155,10 @@ class JsonServer:
 def _pieces(response: HTTPResponse, end: float) -> Iterator[bytes]:
     """Yield a body as it arrives until `end`, by `time.monotonic()`, whatever arrives."""
     left = MAX_REPLY
-    while piece := response.read1(min(left, 1 << 16)):
+    while piece := response.read1(1 << 16):
         left -= len(piece)
+        if left < 0:
+            raise OverdueError(f"the response is longer than {MAX_REPLY >> 20} MiB")
         yield piece
         if time.monotonic() > end:
             raise OverdueError("the response has not ended in time")

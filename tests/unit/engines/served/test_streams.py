@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from endpoints import chunk
-from ragauge.engines.served import completions
+from ragauge.engines.served import completions, http, streams
 from ragauge.engines.served.completions import read_completion, text_of
 from ragauge.engines.served.http import JsonServer
 from ragauge.engines.served.streams import MAX_LINE, StreamClient
@@ -108,6 +108,20 @@ def test_a_response_that_never_ends_is_an_error_in_time(kind, streamed):
             by_kind[streamed]()
     assert time.monotonic() - started < 3
     assert len(requests) == 1  # another attempt would take as long
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_reply_beyond_the_limit_is_refused_and_not_cut(streamed, monkeypatch):
+    monkeypatch.setattr(http, "MAX_REPLY", 1 << 20)
+    monkeypatch.setattr(streams, "MAX_REPLY", 1 << 20)
+    events = [{"choices": [{"text": "x" * 60_000}]}] * 20
+    with chunked(*events) as server, StreamClient() as client:
+        by_kind = {
+            True: lambda: client.complete(server, "completions", {}, "m", []),
+            False: lambda: server.ask("completions", None, read_completion, "m"),
+        }
+        with pytest.raises(UserError, match=r"longer than 1 MiB|too long"):
+            by_kind[streamed]()
 
 
 def test_a_line_has_a_limit(monkeypatch):
