@@ -38,11 +38,6 @@ MASSES = ((0.8, 0.05), (0.5, 0.1), (0.1, 0.7))  # of F1: P(0) and P(1)
 SHAPES = (1, 4, 16)  # of unbounded values, whose skewness is 2, 1 and 0.5
 SAMPLES = 1000
 DRAWS = 1000  # of an interval, and ten times as many where scores are 1, 0 and -1
-METHODS: Mapping[str, Callable[[np.ndarray, bool], Interval]] = {
-    "coverage": lambda values, is_paired: _ours(values, is_paired),
-    "student": lambda values, _: mean_interval(values, n=DRAWS),
-    "percentile": lambda values, _: percentile_interval(resampled_means([values], n=DRAWS)),
-}
 
 
 def _ours(values: np.ndarray, is_paired: bool) -> Interval:
@@ -50,6 +45,13 @@ def _ours(values: np.ndarray, is_paired: bool) -> Interval:
         return mean_interval(values, n=DRAWS, limits=SHARE)
     test = paired_test(np.maximum(values, 0), np.maximum(-values, 0), n=DRAWS, limits=SHARE)
     return test["low"], test["high"]
+
+
+METHODS: Mapping[str, Callable[[np.ndarray, bool], Interval]] = {
+    "coverage": _ours,
+    "student": lambda values, _: mean_interval(values, n=DRAWS),
+    "percentile": lambda values, _: percentile_interval(resampled_means([values], n=DRAWS)),
+}
 
 
 def intervals(values: np.ndarray, is_paired: bool) -> np.ndarray:

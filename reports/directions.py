@@ -15,7 +15,6 @@ than a paired test.
 import sys
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from math import ceil, exp, hypot, log
 from pathlib import Path
 from statistics import NormalDist
@@ -134,23 +133,6 @@ class Contrasts(Section):
         return self
 
 
-class Verdict(StrEnum):
-    """The direction that an interval shows."""
-
-    AGREES = "agrees"
-    DISAGREES = "disagrees"
-    UNDECIDED = "inconclusive"
-    AT_FLOOR = "at the floor"
-
-
-class Conditions(StrEnum):
-    """Those of a test against those of the paper."""
-
-    PAPERS = "the paper's"
-    READER = "the paper's but for the reader"
-    UNMET = "not tested under its conditions"
-
-
 class Difference(NamedTuple):
     """A difference, a ratio, or one side of them, with its 95% interval."""
 
@@ -161,25 +143,19 @@ class Difference(NamedTuple):
     n: int
 
 
-def verdict(
-    difference: Difference,
-    levels: Sequence[float] = (),
-    *,
-    above: float = 0.0,
-    is_lower_better: bool = False,
-) -> Verdict:
+def verdict(claim: Claim, difference: Difference, levels: Sequence[float]) -> str:
     """Whether a claim holds that a difference is above a number, or below where lower is better.
 
     Args:
         levels: quality of the two sides, where the difference is one of quality.
     """
     if levels and max(levels) < FLOOR:
-        return Verdict.AT_FLOOR
-    is_above = difference.low > above
-    is_apart = is_above or difference.high < above
+        return "at the floor"
+    is_above = difference.low > claim.above
+    is_apart = is_above or difference.high < claim.above
     if not is_apart or (difference.p is not None and difference.p >= SIGNIFICANT):
-        return Verdict.UNDECIDED
-    return Verdict.DISAGREES if is_above == is_lower_better else Verdict.AGREES
+        return "inconclusive"
+    return "disagrees" if is_above == claim.is_lower_better else "agrees"
 
 
 def printed_effect(difference: Difference, printed: Printed) -> str:
@@ -190,10 +166,11 @@ def printed_effect(difference: Difference, printed: Printed) -> str:
     return "inside" if is_inside else "outside"
 
 
-def conditions(claim: Claim, reader: Reader) -> Conditions:
+def conditions(claim: Claim, reader: Reader) -> str:
+    """The conditions of a test against those of the paper."""
     if reader.unmet or claim.unmet:
-        return Conditions.UNMET
-    return Conditions.PAPERS if reader.is_papers else Conditions.READER
+        return "not tested under its conditions"
+    return "the paper's" if reader.is_papers else "the paper's but for the reader"
 
 
 def apart(is_ratio: bool, better: Difference, worse: Difference) -> Difference:
@@ -243,9 +220,9 @@ def directions(path: Path, reports: Path) -> list[dict[str, Any]]:
     """
     claims = checked(Claims, read(path), str(path)).complete()
     return corrected(
-        _direction(claim, reader, f"{path}: claims.{name}", reports)
+        _direction(claim, asked, reader, f"{path}: claims.{name}", reports)
         for name, claim in claims.items()
-        for reader in claim.readers
+        for asked, reader in claim.readers.items()
     )
 
 
@@ -257,21 +234,20 @@ def contrasts(path: Path, reports: Path, run: str = "") -> list[dict[str, Any]]:
     rows = []
     for name, contrast in checked(Contrasts, read(path), str(path)).contrasts.items():
         place = f"{path}: contrasts.{name}"
-        for reader, of_reader in contrast.readers.items():
-            row = _planned(contrast, reader)
+        for asked, reader in contrast.readers.items():
+            row = _planned(contrast, asked)
             if run:
-                other = of_reader.model_copy(update={"table": f"{run}/{SCORES}"})
-                contrast = contrast.model_copy(update={"readers": {reader: other}})
-            table = _Table(reports / contrast.readers[reader].table, place)
-            sides = [of_reader.keys | side for side in (contrast.better, contrast.worse)]
+                reader = reader.model_copy(update={"table": f"{run}/{SCORES}"})
+            table = _Table(reports / reader.table, place)
+            sides = [reader.keys | side for side in (contrast.better, contrast.worse)]
             if table.path.is_file() and all(map(table.has_scores, sides)):
-                row |= _direction(contrast, reader, place, reports)
+                row |= _direction(contrast, asked, reader, place, reports)
                 row["conditions"] = row["conditions"] if contrast.is_of_paper else ""
                 row["smallest_effect_is"] = _smallest_effect(contrast, row)
                 if contrast.asked_before:
                     row |= _new_questions(contrast, table, sides, reports)
             rows.append(row)
-    return corrected(rows, others=sum("p" not in row for row in rows))
+    return corrected(rows)
 
 
 def _smallest_effect(contrast: Contrast, row: dict[str, Any]) -> str:
@@ -298,32 +274,40 @@ def _new_questions(
     return {f"new_{name}": number for name, number in {**numbers, "n": difference.n}.items()}
 
 
-def corrected(rows: Iterable[dict[str, Any]], others: int = 0) -> list[dict[str, Any]]:
-    """The rows with Holm's p for all of their tests, and `others` to come, together."""
+def corrected(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with Holm's p for all of their tests, those to come included."""
     rows = list(rows)
     tested = [row for row in rows if row.get("p")]
-    family = [*(float(row["p"]) for row in tested), *[1.0] * others]
+    to_come = [1.0 for row in rows if "p" not in row]
+    family = [float(row["p"]) for row in tested] + to_come
     for row, p in zip(tested, holm(family), strict=False):
         row["p_holm"] = f"{p:.3g}"
     return rows
 
 
 def _planned(contrast: Contrast, reader: str) -> dict[str, Any]:
-    plan = {"smallest_effect": contrast.smallest_effect, "discordant": contrast.discordant}
-    plan |= {"questions": contrast.questions}
-    names = {"claim": contrast.states, "source": contrast.source, "reader": reader}
-    return {**names, **plan, "printed": _range(contrast.printed), "verdict": "not run"}
+    return {
+        "claim": contrast.states,
+        "source": contrast.source,
+        "reader": reader,
+        "smallest_effect": contrast.smallest_effect,
+        "discordant": contrast.discordant,
+        "questions": contrast.questions,
+        "printed": _range(contrast.printed),
+        "verdict": "not run",
+    }
 
 
 def _range(printed: Printed) -> str:
     return "" if printed is None else " to ".join(f"{end:g}" for end in dict.fromkeys(printed))
 
 
-def _direction(claim: Claim, name: str, place: str, reports: Path) -> dict[str, Any]:
+def _direction(
+    claim: Claim, asked: str, reader: Reader, place: str, reports: Path
+) -> dict[str, Any]:
     has_sides = bool(claim.better and claim.worse)
     if has_sides == bool(claim.row) and not claim.level:
         raise UserError(f"{place}: needs either row, or better and worse, or all three and level")
-    reader = claim.readers[name]
     table = _Table(reports / reader.table, place)
     # the reader's keys first, as `rows` shows them, and with its own values
     row, better, worse = (
@@ -353,13 +337,11 @@ def _direction(claim: Claim, name: str, place: str, reports: Path) -> dict[str, 
     return {
         "claim": claim.states,
         "source": claim.source,
-        "reader": name,
-        "verdict": verdict(
-            difference, levels, above=claim.above, is_lower_better=claim.is_lower_better
-        ),
+        "reader": asked,
+        "verdict": verdict(claim, difference, levels),
         "printed": _range(claim.printed),
         "printed_effect": printed_effect(difference, claim.printed),
-        "conditions": str(conditions(claim, reader)),
+        "conditions": conditions(claim, reader),
         "value": f"{difference.value:.6g}",
         "low": f"{difference.low:.6g}",
         "high": f"{difference.high:.6g}",

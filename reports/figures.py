@@ -12,11 +12,10 @@ import pandas as pd
 from ragauge import registry
 from ragauge.errors import UserError
 from ragauge.report.figures.writing import figure_bytes
-from ragauge.results.cells import VALUES, Table
+from ragauge.results.cells import NUMBERS, Table
 from ragauge.results.pipelines import IndexName
 
 ROOT = Path(__file__).resolve().parent
-NUMBERS = [name for name in VALUES if name not in ("note", "status", "source")]
 
 
 def table(path: Path) -> Table:

@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from importlib.resources import files
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -107,9 +109,7 @@ def page(
     figure_7: Iterable[Row],
 ) -> str:
     """The state as a Markdown page."""
-    groups: dict[str, list[Shown]] = {}
-    for cell in cells:
-        groups.setdefault(cell.table, []).append(cell)
+    groups = {table: list(part) for table, part in groupby(cells, attrgetter("table"))}
     kinds = dict.fromkeys(row["about"] for row in directions)
     shown = [name for name in directions[0] if name not in NOT_ON_PAGE]
     template = (REPORTS / "reproduction.txt").read_text(encoding="utf-8")
@@ -246,15 +246,11 @@ def _of(rows: Iterable[Row], cell: Shown, runs: Runs) -> list[Row]:
     for row in alike:
         label = str(row.get("model", ""))
         dataset = runs.registered(str(row.get("dataset", "")))
-        names = [
-            label,
-            *(known := known_names(runs.source(label))),
-            *(GENERATORS.get(name, "") for name in known),
-        ]
+        known = known_names(runs.source(label))
+        names = [label, *known, *(GENERATORS.get(name, "") for name in known)]
         if wanted <= {name.casefold() for name in names}:
-            texts = {str(row[name]) for name in row if name not in VALUES} | {
-                dataset.removeprefix(LONGBENCH)
-            }
+            texts = {str(row[name]) for name in row if name not in VALUES}
+            texts.add(dataset.removeprefix(LONGBENCH))
             scored.append((sum(text in texts for text in keys), row))
     most = max((score for score, _ in scored), default=0)
     return [row for score, row in scored if score == most]
@@ -264,23 +260,26 @@ def _of(rows: Iterable[Row], cell: Shown, runs: Runs) -> list[Row]:
 
 Value = tuple[float, str]  # a number on the scale that it is printed on, and its calculation
 WINDOWS = 16  # of 64 tokens in PipeRAG's sequences of 1,024
+FASTER = (  # how many times generation and retrieval are in PipeRAG's Figure 7
+    ("nothing", 1, 1),
+    ("generation 4 times", 4, 1),
+    ("generation 16 times", 16, 1),
+    ("retrieval 4 times", 1, 4),
+    ("retrieval 16 times", 1, 16),
+)
 
 
 def recomputed() -> dict[tuple[str, str, str], Value]:
     """By published table, row (its keys joined by commas) and column."""
     made: dict[tuple[str, str, str], Value] = {}
-    for paper, by_item in {
-        "superposition": _superposition(),
-        "cfic": _cfic(),
-        "piperag": _piperag(),
-    }.items():
-        for row in (row for row in read_csv(f"{paper}_statements") if row["item"] in by_item):
-            keys = ", ".join(text for column, text in row.items() if column != "value" and text)
-            made[f"{paper}_statements", keys, "value"] = by_item[row["item"]]
-    for column, difference in (
-        ("latency_s", "latency_difference_s"),
-        ("perplexity", "perplexity_difference"),
-    ):
+    by_item = _superposition() | _cfic() | _piperag()
+    for paper in PAPERS:
+        for row in read_csv(f"{paper}_statements"):
+            if row["item"] in by_item:
+                keys = ", ".join(text for column, text in row.items() if column != "value" and text)
+                made[f"{paper}_statements", keys, "value"] = by_item[row["item"]]
+    columns = {"latency_s": "latency_difference_s", "perplexity": "perplexity_difference"}
+    for column, difference in columns.items():
         for dataset, of in _table_1(column).iterrows():  # the numbers in brackets
             for system in ("retro", "piperag_s3"):
                 value = (
@@ -303,16 +302,9 @@ def figure_7() -> Iterator[dict[str, Any]]:
     for dataset, seconds in _table_1("latency_s").iterrows():
         generation = seconds["piperag_s3"] / WINDOWS
         retrieval = (seconds["retro"] - seconds["piperag_s3"]) / WINDOWS
-        for g, r in ((1, 1), (4, 1), (16, 1), (1, 4), (1, 16)):
+        for faster, g, r in FASTER:
             window = OverlapWindow(retrieval / r, generation / g, hidden=False)
             overlapped = window.seconds + (WINDOWS - 1) * replace(window, hidden=True).seconds
-            faster = (
-                "nothing"
-                if g == r
-                else f"generation {g} times"
-                if g > 1
-                else f"retrieval {r} times"
-            )
             yield {
                 "dataset": dataset,
                 "faster": faster,
@@ -378,7 +370,7 @@ def _piperag() -> dict[str, Value]:
         for end, value in (("min", of.min()), ("max", of.max())):
             made[f"{name}_{end}"] = (value, f"Table 1: S3 against no retrieval, the {end}imum")
     settings = DatabaseSettings(corpus="c4-en")
-    chunks = size.chunks if (size := sizes.size(settings)) else float("nan")
+    chunks = sizes.size(settings).chunks
     made["database_chunks"] = (chunks, "C4's documents and their mean bytes (docs/retrieval.md)")
     made["database_tokens"] = (
         chunks * settings.chunk_tokens,

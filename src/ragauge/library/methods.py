@@ -18,6 +18,16 @@ from ragauge.methods.evidence.account import read_account
 # texts by their titles; or texts, pairs of title (or None) and text, a data set's documents
 Documents = Mapping[str, str] | Iterable[str | tuple[str | None, str] | Document]
 NEW_TOKENS = 100  # of an answer, where the data set's own protocol says nothing
+# fields of an answer that are its record's
+RECORDED = {
+    "text",
+    "prediction",
+    "tokens",
+    "online_s",
+    "first_token_s",
+    "offline_s",
+    "cache_bytes",
+}
 
 
 @dataclass(frozen=True)
@@ -115,21 +125,13 @@ class Method:
             raise UserError(f"{self.name} on {model.name}: {record.reason}")
         trace = tuple(Call.from_json(call) for call in record.trace)
         shape = model.shape if trace else None  # a server's trace can be empty
-        evidence = None
-        if record.evidence is not None:
-            evidence = tuple(piece.text for piece in record.evidence)
+        evidence = record.evidence
         return Answer(
-            text=record.text,
-            prediction=record.prediction,
+            **record.model_dump(include=RECORDED),
             kept=tuple(record.kept),
             documents=tuple(example.documents[number] for number in record.kept),
             saliency=tuple(record.saliency),
-            evidence=evidence,
-            tokens=record.tokens,
-            online_s=record.online_s,
-            first_token_s=record.first_token_s,
-            offline_s=record.offline_s,
-            cache_bytes=record.cache_bytes,
+            evidence=None if evidence is None else tuple(piece.text for piece in evidence),
             macs=compute_cycles(trace, shape, "total") if shape else None,
             cycles=compute_cycles(trace, shape) if shape else None,
             trace=trace,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from ragauge import registry
 from ragauge.errors import UserError, explain_missing_extra, unknown
 from ragauge.io.jsonl import JsonObject
-from ragauge.results.costs import costs, online_cycles
-from ragauge.results.measures import difference, quality, scored, standard
+from ragauge.results.costs import costs, critical_path_cycles, online_cycles, speedup
+from ragauge.results.measures import difference, quality, scored
 from ragauge.results.runs import Runs, Variant
 
 if TYPE_CHECKING:
@@ -147,7 +147,6 @@ class Results:
 
     def _summary(self, variant: Variant) -> JsonObject:
         score = quality(variant)
-        cost = standard(variant)
         cycles = list(costs(variant, online_cycles).values())
         seconds = variant.values("online_s")
         return {
@@ -159,7 +158,7 @@ class Results:
             "low": score.low,
             "high": score.high,
             "online_cycles": sum(cycles) / len(cycles) if cycles else None,
-            "speedup": cost["critical_path_speedup"].value,
+            "speedup": speedup(variant, critical_path_cycles, critical_path_cycles).value,
             "online_s": median(seconds) if seconds else None,
         }
 

@@ -42,8 +42,11 @@ def capacity(
     """The capacity of a variant, by the levels at which a share of its answers met the targets.
     Refused levels, and those of other arrivals, say nothing.
     """
-    own = [level for level in levels if level.variant == variant and level.summary.requests]
-    loads = {level.load: level for level in own if getattr(level, arrivals)}
+    loads = {
+        level.load: level
+        for level in levels
+        if level.variant == variant and level.summary.requests and getattr(level, arrivals)
+    }
     met = {load for load, level in loads.items() if level.summary.good_share >= attainment}
     lowest = min(loads.keys() - met, default=None)
     return Capacity(variant, arrivals, max(met, default=None), lowest, loads)

@@ -131,17 +131,16 @@ def merge(
 
     printed = {identity(cell): cell.published for cell in published}
     predictions = {identity(cell): cell.measure for cell in predicted}
-    compared = [
-        replace(c, published=printed.get(identity(c))) if c.paper_model else c for c in measured
-    ]
-    used = {identity(cell) for cell in measured if cell.paper_model}
+    compared = [replace(c, published=printed.get(identity(c), c.published)) for c in measured]
+    used = set(map(identity, measured))
     models = {cell.paper_model for cell in measured}
     rest = []
-    for cell in (cell for cell in published if identity(cell) not in used):
-        note = NOT_RUN_HERE if cell.paper_model in models else OTHER_MODEL
-        rest.append(replace(cell, measure=replace(cell.measure, note=note)))
+    for cell in published:
+        if identity(cell) not in used:
+            note = NOT_RUN_HERE if cell.paper_model in models else OTHER_MODEL
+            rest.append(replace(cell, measure=Measure(note=note)))
     rest += [cell for cell in predicted if identity(cell) not in used | printed.keys()]
-    order = list(dict.fromkeys(cell.paper_model for cell in (*published, *predicted)))
+    order = [cell.paper_model for cell in (*published, *predicted)]
     rest.sort(key=lambda cell: 0 if cell.paper_dataset else order.index(cell.paper_model))
     return [_stand_in(cell, predictions.get(identity(cell)), models) for cell in compared + rest]
 
@@ -162,8 +161,8 @@ def mean(
     """
     if not values:
         return Measure(reason=note or nothing)
-    low, high = mean_interval(values, seed=seed, limits=limits)
-    return with_interval_note(Measure(sum(values) / len(values), low, high, len(values), note=note))
+    interval = mean_interval(values, seed=seed, limits=limits)
+    return with_interval_note(Measure(sum(values) / len(values), *interval, len(values), note=note))
 
 
 def paired(
@@ -190,7 +189,7 @@ def with_interval_note(measure: Measure) -> Measure:
 
 def join(*notes: str) -> str:
     """Notes in one line, empty ones and repetitions left out."""
-    return "; ".join(dict.fromkeys(note for note in notes if note))
+    return "; ".join(dict.fromkeys(filter(None, notes)))
 
 
 def noted(measure: Measure, *notes: str) -> Measure:
@@ -201,7 +200,7 @@ def _stand_in(cell: Cell, prediction: Measure | None, models: set[str | None]) -
     """The cell with what was predicted of it, where it was not measured; a reason that it was not
     stays.
     """
-    if prediction is None or cell.measure.value is not None or not cell.paper_model:
+    if prediction is None or cell.measure.value is not None:
         return cell
     why = join(cell.measure.reason, cell.measure.note) if cell.paper_model in models else ""
     return replace(cell, measure=replace(prediction, note=join(prediction.note, why)))

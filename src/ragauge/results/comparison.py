@@ -4,19 +4,17 @@ The control: on held-out text, retrieved neighbours must beat random ones by an 
 excludes zero, as more text of the same kind can lower perplexity by itself.
 """
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
 from ragauge.cost import overlap
-from ragauge.cost.trace import Call
 from ragauge.errors import UserError
 from ragauge.io.jsonl import JsonObject
 from ragauge.io.records import SequenceRecord, read_kind
-from ragauge.results.pipelines import mean_nll
-from ragauge.results.sequences import shared_nll
-from ragauge.results.stats import mean_interval, paired_test
+from ragauge.results.pipelines import load_share, mean_nll, traces
+from ragauge.results.sequences import perplexity_of, shared_nll
+from ragauge.results.stats import paired_test
 
 
 def summary(path: Path) -> JsonObject:
@@ -28,25 +26,28 @@ def summary(path: Path) -> JsonObject:
     if not scored:
         return _latency(records)
     [nll] = shared_nll(scored)
-    low, high = (None if end is None else math.exp(end) for end in mean_interval(nll))
-    mean = sum(nll) / len(nll)
-    perplexity = {"perplexity": math.exp(mean), "low": low, "high": high, "nll": mean}
-    return {**perplexity, "sequences": len(nll), "scored": sum(tokens for *_, tokens in scored)}
+    value, low, high = perplexity_of(nll)
+    return {
+        "perplexity": value,
+        "low": low,
+        "high": high,
+        "nll": sum(nll) / len(nll),
+        "sequences": len(nll),
+        "scored": sum(tokens for *_, tokens in scored),
+    }
 
 
 def _latency(generated: Sequence[SequenceRecord]) -> JsonObject:
     """Seconds of a sequence, and those of an ideal overlap: medians over sequences."""
-    traces = [[Call.from_json(call) for call in record.trace] for record in generated]
+    calls = traces(generated)
     seconds = [median(record.trials_s) for record in generated]
-    ideal = [overlap.ideal_s(trace) for trace in traces]
+    ideal = [overlap.ideal_s(trace) for trace in calls]
     return {
         "seconds": median(seconds),
         "ideal_s": median(ideal),
         "over_ideal": median(s / i for s, i in zip(seconds, ideal, strict=True)),
-        "waited_s": median(map(overlap.waited_s, traces)),
-        "load_share": max(
-            (r.load_share for r in generated if r.load_share is not None), default=None
-        ),
+        "waited_s": median(map(overlap.waited_s, calls)),
+        "load_share": load_share(generated),
         "sequences": len(generated),
     }
 

@@ -86,8 +86,8 @@ def speedup(
         return Measure(reason=_no_cost(variant) if not fast else "no question in common with naive")
     a = [slow[k] for k in shared]
     b = [fast[k] for k in shared]
-    low, high = mean_ratio_interval(a, b, variant.runs.seed)
-    return with_interval_note(Measure(sum(a) / sum(b), low, high, len(shared)))
+    interval = mean_ratio_interval(a, b, variant.runs.seed)
+    return with_interval_note(Measure(sum(a) / sum(b), *interval, len(shared)))
 
 
 def _cycles(

@@ -3,6 +3,7 @@ compare records with.
 """
 
 import json
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -36,11 +37,9 @@ def training_spans(runs: Runs, training: str) -> list[tuple[int, str, str]] | No
     path = runs.folder / "training" / training / "data" / "train.jsonl"
     if not path.is_file():
         return None
-    keys = ("spans", "text", "key")
-    lines = ([line.get(key, "") for key in keys] for _, line in read_jsonl(path))
     return [
-        (len(spans) if isinstance(spans, list) else 0, str(text), str(key).partition("/")[0])
-        for spans, text, key in lines
+        (len(line["spans"]), line["text"], line["key"].partition("/")[0])
+        for _, line in read_jsonl(path)
     ]
 
 
@@ -71,24 +70,24 @@ def human_judgements(variant: Variant) -> dict[str, list[HumanJudgement]]:
     path = variant.runs.config.human_judgements
     by_key: dict[str, list[HumanJudgement]] = {}
     for one in read_human_judgements(Path(path)).values() if path else ():
-        if (one.dataset, one.model, one.variant) == (variant.dataset, variant.model, variant.name):
+        own = (one.dataset, one.model, one.variant) == (
+            variant.dataset,
+            variant.model,
+            variant.name,
+        )
+        if own and one.key in variant.answered:
             by_key.setdefault(one.key, []).append(one)
-    return {key: judged for key, judged in by_key.items() if key in variant.answered}
+    return by_key
 
 
 def compared_fields(variant: Variant, metric: str) -> dict[str, JsonObject]:
     """The fields of a variant's records by question, with what a metric compares them with, where
     it is known.
     """
-    values: Keys
-    if metric == "agreement":
-        field, values = "full_prompt", _full_prompt_answers(variant)
-    elif metric == "groundedness":
-        field, values = "passages", _selected_texts(variant)
-    elif metric == "judged_correct":
-        field, values = "judged", _labels(variant)
-    else:
+    if metric not in COMPARED:
         return variant.fields
+    field, values_of = COMPARED[metric]
+    values = values_of(variant)
     return {key: {**fields, field: values.get(key)} for key, fields in variant.fields.items()}
 
 
@@ -116,3 +115,11 @@ def _labels(variant: Variant) -> dict[str, str]:
     if labels:  # not of evidence
         labels |= dict.fromkeys(judged.keys() & variant.failed.keys(), "incorrect")
     return labels
+
+
+# metric -> the field that it compares a record with, and the values of that field by question
+COMPARED: dict[str, tuple[str, Callable[[Variant], Keys]]] = {
+    "agreement": ("full_prompt", _full_prompt_answers),
+    "groundedness": ("passages", _selected_texts),
+    "judged_correct": ("judged", _labels),
+}

@@ -116,8 +116,9 @@ def evidence_quality(variant: Variant, metric: str) -> Measure:
     scores = [metrics.score(metric, variant.fields[key]) for key in variant.answered]
     counted = [score for score in scores if score is not None]
     without = len(variant.records) - len(counted)
-    of_all = f"of {len(variant.records)} questions without evidence"
-    note = f"{without} {of_all} are not counted" if without and counted else ""
+    note = ""
+    if without and counted:
+        note = f"{without} of {len(variant.records)} questions without evidence are not counted"
     nothing = "no question has evidence that was compared"
     return mean(counted, variant.runs.seed, note, nothing=nothing, limits=metrics.limits(metric))
 

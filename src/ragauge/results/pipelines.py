@@ -21,7 +21,7 @@ from ragauge.pipelines.modes.base import mode_class
 from ragauge.pipelines.settings import PipelineSettings
 from ragauge.pipelines.specification import PipelineSpecification
 from ragauge.results.cells import Keys
-from ragauge.results.runs import Runs
+from ragauge.results.runs import Runs, absence
 
 # hide: as many as decoding hides; None: nothing is searched, or not known
 Nprobe = int | Literal["hide"] | None
@@ -137,12 +137,21 @@ class PipelineRun:
         """The largest share of the machine that other processes used during trials; None if not
         recorded.
         """
-        return max((r.load_share for r in self.records if r.load_share is not None), default=None)
+        return load_share(self.records)
 
     @cached_property
     def traces(self) -> list[Trace]:
         """The traces of the median trials, one a sequence."""
-        return [[Call.from_json(call) for call in record.trace] for record in self.records]
+        return traces(self.records)
+
+
+def load_share(records: Sequence[SequenceRecord]) -> float | None:
+    """The largest of the shares that are recorded; None without any."""
+    return max((r.load_share for r in records if r.load_share is not None), default=None)
+
+
+def traces(records: Sequence[SequenceRecord]) -> list[Trace]:
+    return [[Call.from_json(call) for call in record.trace] for record in records]
 
 
 def mean_nll(records: Sequence[SequenceRecord]) -> Likelihoods:
@@ -159,11 +168,9 @@ def pipelines(runs: Runs) -> list[PipelineRun]:
     """
     entries = runs.config.pipelines
     paths = {path.stem: path for path in sorted((runs.folder / "pipelines").glob("*.jsonl"))}
-    names = sorted(
-        paths, key=lambda name: list(entries).index(name) if name in entries else 1 << 30
-    )
-    recorded = [_recorded(runs, paths[name]) for name in names]
-    return recorded + [_planned(runs, name) for name in entries if name not in paths]
+    names = dict.fromkeys([*entries, *paths])
+    recorded = [_recorded(runs, paths[name]) for name in names if name in paths]
+    return recorded + [_planned(runs, name) for name in names if name not in paths]
 
 
 def _recorded(runs: Runs, path: Path) -> PipelineRun:
@@ -182,7 +189,5 @@ def _planned(runs: Runs, name: str) -> PipelineRun:
         vectors = read_object(report).get("vectors") if report.exists() else None
         index = index.model_copy(update={"vectors": vectors})
     path = runs.folder / "pipelines" / f"{name}.jsonl"
-    missing = "unfinished" if path.with_name(f"{path.name}.partial").exists() else "no records"
-    return PipelineRun(
-        runs, name, specification.model_copy(update={"index": index}), path, missing=missing
-    )
+    specification = specification.model_copy(update={"index": index})
+    return PipelineRun(runs, name, specification, path, missing=absence(path))

@@ -30,15 +30,13 @@ def describe(runs: Runs) -> JsonObject:
 def machine(provenance: Keys, device: str | None = None) -> str:
     """The GPU of a provenance block where the decoder ran on one, else the CPU and its threads."""
     gpu = provenance.get("gpu")
-    cpu = provenance.get("cpu")
-    if str(device).startswith("cuda") and isinstance(gpu, Mapping):
+    if isinstance(gpu, Mapping) and str(device).startswith("cuda"):
         return str(gpu.get("name") or "")
+    cpu = str(provenance.get("cpu") or "")
     threads = provenance.get("threads")
-    return (
-        f"{cpu}, {threads} {'thread' if threads == 1 else 'threads'}"
-        if cpu and threads
-        else str(cpu or "")
-    )
+    if not cpu or not threads:
+        return cpu
+    return f"{cpu}, {threads} {'thread' if threads == 1 else 'threads'}"
 
 
 def place(times: TimesFile) -> str:
@@ -61,11 +59,9 @@ def provenance_of(variant: Variant) -> JsonObject:
 
 def commit(provenance: Keys) -> str:
     git = provenance.get("git") or {}
-    return (
-        f"commit {git['commit'][:9]}{' with changes' if git.get('dirty') else ''}"
-        if git.get("commit")
-        else ""
-    )
+    if not git.get("commit"):
+        return ""
+    return f"commit {git['commit'][:9]}{' with changes' if git.get('dirty') else ''}"
 
 
 def _when_and_where(provenance: Keys, machines: list[JsonObject]) -> JsonObject:

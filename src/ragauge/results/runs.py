@@ -15,7 +15,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic_core import to_jsonable_python
 
 from ragauge import registry
 from ragauge.config.reads import Datasets, Kind, is_of_kind, kind_of
@@ -24,7 +24,7 @@ from ragauge.cost.hardware import Precision
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, Trace
 from ragauge.datasets.base.dataset import Dataset
-from ragauge.errors import UserError, unknown
+from ragauge.errors import UserError, unknown, validating
 from ragauge.io import progress, records
 from ragauge.io.jsonl import JsonObject, read_object
 from ragauge.io.records import Record, ServedResponse
@@ -108,19 +108,19 @@ class Variant:
         """The method as tables name it: rankers by encoder, everything else by method."""
         if self.method != "dense":
             return self.method
-        encoder = encoder_name(str(self.param("encoder")))
+        encoder = model_name(str(self.param("encoder")))
         return "contriever" if "contriever" in encoder.lower() else f"dense:{encoder}"
 
     @property
     def keys(self) -> JsonObject:
         """The keys of its rows in tables, of which each table has some."""
-        options = {name: self.param(name) or "" for name in ("top_k", "iterations")}
         return {
             "model": self.model,
             "dataset": self.dataset,
             "method": self.row,
             "variant": self.name,
-            **options,
+            "top_k": self.param("top_k") or "",
+            "iterations": self.param("iterations") or "",
         }
 
     def param(self, name: str) -> Any:
@@ -176,8 +176,8 @@ class Variant:
 
     @property
     def is_multi_hop(self) -> bool:
-        known = dataset_class(self.specification.dataset if self.specification else self.dataset)
-        return known is not None and known.multi_hop
+        facts = self.runs.facts(self.dataset)
+        return facts is not None and facts.multi_hop
 
     @cached_property
     def failed(self) -> dict[str, str]:
@@ -210,13 +210,13 @@ class Variant:
     def shape(self) -> Shape | None:
         """The decoder's shape, from the meta file or from the known models; None if neither has it."""
         recorded = self.meta.get("shape")
-        if isinstance(recorded, Mapping):
+        if recorded:
             sizes: JsonObject = {
                 k: tuple(v) if isinstance(v, list) else v for k, v in recorded.items()
             }
             return Shape(**sizes)
-        known = next((name for name in identities(self) if name in shapes.names()), None)
-        return shapes.named(known) if known else None
+        known = [name for name in identities(self) if name in shapes.names()]
+        return shapes.named(known[0]) if known else None
 
     @cached_property
     def traces(self) -> dict[str, Trace]:
@@ -304,7 +304,7 @@ class Runs:
         settings, count as missing, which one line says.
         """
         jobs = {tuple(job): job for job in self.config.answers()}
-        found = {key: self._unrun(j.variant, j.dataset, j.model) for key, j in jobs.items()}
+        found = {key: self._unrun(*key) for key in jobs}
         stale = []
         for variant in self._recorded():
             key = (variant.dataset, variant.model, variant.name)
@@ -415,11 +415,9 @@ class Runs:
         """The variant of a name, as the records of the model or of another one have it, else the
         configuration.
         """
-        known = sorted(
-            (v for v in self.variants if v.name == name),
-            key=lambda v: (v.model != model, bool(v.missing)),
-        )
-        return known[0] if known else self._unrun(name, "", model)
+        known = [v for v in self.variants if v.name == name]
+        best = min(known, key=lambda v: (v.model != model, bool(v.missing)), default=None)
+        return best or self._unrun("", model, name)
 
     def _difference(self, variant: Variant, job: AnswerJob | None) -> str:
         """Say how a variant's records differ from what the configuration asks for; empty if they do
@@ -443,7 +441,7 @@ class Runs:
             "data set": recorded.dataset == configured.dataset,
             "options of the data set": _agree(recorded.dataset_options, configured.dataset_options),
             "max_new_tokens": recorded.max_new_tokens in (None, configured.max_new_tokens),
-            "model": _last_part(recorded.model) in {_last_part(job.model), _last_part(source)},
+            "model": model_name(recorded.model) in {model_name(job.model), model_name(source)},
         }
         differing = [name for name, same in agrees.items() if not same]
         return f"made with another {', '.join(differing)}" if differing else ""
@@ -451,7 +449,7 @@ class Runs:
     def _recorded(self) -> Iterator[Variant]:
         paths = (self.folder / "answers").glob("*/*/*.jsonl")
         for path in sorted(paths, key=lambda path: path.with_suffix("").parts):
-            variant = self._unrun(path.stem, path.parts[-3], path.parts[-2])
+            variant = self._unrun(path.parts[-3], path.parts[-2], path.stem)
             try:
                 yield self._described(variant, records.read_meta(path) or {})
             except UserError as problem:
@@ -461,15 +459,12 @@ class Runs:
         """The variant of a file of records with these metadata. Raises UserError: a damaged
         specification, or a data set that nobody knows.
         """
-        name = records.meta_path(variant.path).name
         described = replace(variant, meta=meta, missing=None)
         dataset = self._configured(variant.dataset)
         if "specification" in meta:
-            try:
+            place = records.meta_path(variant.path).name
+            with validating(f"{place} holds no valid specification"):
                 made = AnswerSpecification.model_validate(meta["specification"])
-            except ValidationError as error:
-                problem = error.errors()[0]["msg"]
-                raise UserError(f"{name} holds no valid specification: {problem}") from error
             described = replace(
                 described, method=made.method, options=made.options, specification=made
             )
@@ -478,7 +473,7 @@ class Runs:
             raise UserError(f"{_unknown(dataset)}, nor are its metrics known")
         return described
 
-    def _unrun(self, name: str, dataset: str, model: str) -> Variant:
+    def _unrun(self, dataset: str, model: str, name: str) -> Variant:
         """A variant without records; a name that the configuration does not have is a method at its
         defaults.
         """
@@ -486,33 +481,31 @@ class Runs:
         method = entry.method if entry else name
         options = asdict(entry.instance) if entry else defaults(name)
         path = self.folder / "answers" / dataset / model / f"{name}.jsonl"
-        missing = "unfinished" if path.with_name(path.name + ".partial").exists() else "no records"
         trained = self.config.trained_defaults(model).options if model in self.config.models else {}
         return Variant(
-            self, name, dataset, model, method, options, None, {}, path, trained, missing
+            self, name, dataset, model, method, options, None, {}, path, trained, absence(path)
         )
 
 
+def absence(path: Path) -> str:
+    """Why there is no finished file of records."""
+    return "unfinished" if records.partial_path(path).exists() else "no records"
+
+
 def _agree(recorded: Any, configured: Any) -> bool:
-    """Whether settings, as JSON has them, agree in all keys that both have: neither older records
-    nor another version know all of them.
+    """Whether settings agree in all keys that both have: neither older records nor another version
+    know all of them.
     """
     if isinstance(recorded, Mapping) and isinstance(configured, Mapping):
         shared = recorded.keys() & configured.keys()
         return all(_agree(recorded[key], configured[key]) for key in shared)
-    if isinstance(recorded, list) and isinstance(configured, list | tuple):
-        return len(recorded) == len(configured) and all(map(_agree, recorded, configured))
-    return bool(recorded == configured)
+    # records have lists, as JSON does, in place of tuples
+    return bool(to_jsonable_python(recorded) == to_jsonable_python(configured))
 
 
-def _last_part(source: str) -> str:
-    """The name of a model without its place, as folders are moved."""
+def model_name(source: str) -> str:
+    """The name of a model or encoder without its place, as folders are moved."""
     return re.split("[/:]", source)[-1]
-
-
-def encoder_name(source: str) -> str:
-    """The name of an encoder without its place."""
-    return source.rpartition("/")[2].rpartition(":")[2]
 
 
 def _unknown(dataset: str) -> str:

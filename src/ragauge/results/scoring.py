@@ -1,6 +1,7 @@
 """Metrics of files of records with their uncertainty, for `ragauge score` and `ragauge compare`."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -12,7 +13,8 @@ from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.io.jsonl import JsonObject, read_jsonl
 from ragauge.metrics import base as metrics
-from ragauge.results.stats import mean_interval, paired_test
+from ragauge.results.cells import mean
+from ragauge.results.stats import paired_test
 
 _TYPES: dict[str, tuple[str, TypeAdapter[Any]]] = {
     "prediction": ("text", TypeAdapter(str)),
@@ -37,7 +39,6 @@ def score_file(
     *,
     prediction_key: str = "prediction",
     answers_key: str = "answers",
-    seed: int = 0,
 ) -> JsonObject:
     """A metric over a file of JSON lines (.jsonl, .jsonl.gz): our records, or any predictions with
     their answers.
@@ -56,12 +57,14 @@ def score_file(
         if {"key", "status"} <= line.keys():  # of records, not of others' predictions
             records.note_key(seen, str(line["key"]), f"{path}:{number}")
     filled = metrics.with_failed_empty([*read.values()], prediction_key)
-    lines = [(f"{path}:{number}", line) for number, line in zip(read, filled, strict=True)]
+    lines = [
+        _Line(line, names, f"{path}:{number}") for number, line in zip(read, filled, strict=True)
+    ]
     if not lines:
         raise UserError(f"{path}: holds no records")
-    scores = [_score_line(metric, line, names, place) for place, line in lines]
+    scores = [_score_line(metric, line) for line in lines]
     remark = {}
-    if metric in NORMALISING and (literal := _literal_scores(metric, lines, names, scores)):
+    if metric in NORMALISING and (literal := _literal_scores(metric, lines, scores)):
         meaning = "to the official formula, which counts here, it is in every prediction"
         if meta.get("specification", {}).get("dataset", "study") == "study":
             official = fmean(score for score in scores if score is not None)
@@ -70,25 +73,21 @@ def score_file(
         emptied = "an answer that normalisation empties, such as 'A' or '!'"
         remark = {"remark": f"{len(literal)} records have {emptied}: {meaning}"}
     applying = [score for score in scores if score is not None]
-    low, high = (
-        mean_interval(applying, seed, limits=metrics.limits(metric)) if applying else (None, None)
-    )
+    average = mean(applying, 0, limits=metrics.limits(metric))
     return {
         "metric": metric,
         "file": str(path),
-        "mean": sum(applying) / len(applying) if applying else None,
-        "low": low,
-        "high": high,
-        "n": len(applying),
+        "mean": average.value,
+        "low": average.low,
+        "high": average.high,
+        "n": average.n,
         "records": len(lines),
-        "failed": sum(line.get("status") == "failed" for _, line in lines),
+        "failed": sum(line.get("status") == "failed" for line in lines),
         **remark,
     }
 
 
-def compare_files(
-    a: Path, b: Path, metric_names: Sequence[str] | None = None, *, seed: int = 0
-) -> JsonObject:
+def compare_files(a: Path, b: Path, metric_names: Sequence[str] | None = None) -> JsonObject:
     """Two methods on the questions that both files hold: for each metric (None: every one that
     applies) their means and the numbers of `paired_test`. A failed question counts as wrong where
     the metric applies; `failed_a` and `failed_b` count those shared. Raises UserError if no
@@ -103,9 +102,7 @@ def compare_files(
         why = f"{other[0]!r} is a different question in each: the files are of different data sets"
         raise UserError(f"{a} and {b}: {why}")
     pairs = [(first[key], second[key]) for key in shared]
-    compared = {
-        name: _compare(name, pairs, seed) for name in metric_names or registry.usable("metric")
-    }
+    compared = {name: _compare(name, pairs) for name in metric_names or registry.usable("metric")}
     return {
         "a": str(a),
         "b": str(b),
@@ -123,14 +120,14 @@ def compare_files(
 
 
 def _compare(
-    metric: str, pairs: Sequence[tuple[metrics.RecordFields, metrics.RecordFields]], seed: int
+    metric: str, pairs: Sequence[tuple[metrics.RecordFields, metrics.RecordFields]]
 ) -> JsonObject:
     scored = [(metrics.score(metric, x), metrics.score(metric, y)) for x, y in pairs]
     both = [(x, y) for x, y in scored if x is not None and y is not None]
     if not both:
         return {**dict.fromkeys(("a", "b", "difference", "low", "high", "p")), "n": 0}
     x, y = zip(*both, strict=True)
-    test = paired_test(x, y, seed, limits=metrics.limits(metric))
+    test = paired_test(x, y, limits=metrics.limits(metric))
     return {"a": sum(x) / len(x), "b": sum(y) / len(y), **test}
 
 
@@ -140,61 +137,52 @@ def _by_key(path: Path) -> dict[str, metrics.RecordFields]:
 
 
 def _literal_scores(
-    metric: str,
-    lines: Sequence[tuple[str, Any]],
-    names: Mapping[str, str],
-    scores: Sequence[float | None],
+    metric: str, lines: Sequence["_Line"], scores: Sequence[float | None]
 ) -> dict[int, float]:
     """By line: its score where an answer that normalisation empties fits only a prediction of the
     same text.
     """
     literal = {}
-    for at, (place, line) in enumerate(lines):
-        fields = _Line(line, names, place)
-        if scores[at] is not None and (empty := metrics.wordless(fields["answers"])):
+    for at, line in enumerate(lines):
+        if scores[at] is not None and (empty := metrics.wordless(line["answers"])):
             texts = [answer.strip().lower() for answer in empty]
-            same = line.get("status") != "failed" and fields["prediction"].strip().lower() in texts
-            others = {
-                **line,
-                names["answers"]: [answer for answer in fields["answers"] if answer not in empty],
-            }
-            literal[at] = 1.0 if same else _score_line(metric, others, names, place) or 0.0
+            same = line.get("status") != "failed" and line["prediction"].strip().lower() in texts
+            others = [answer for answer in line["answers"] if answer not in empty]
+            rest = replace(line, content={**line.content, line.names["answers"]: others})
+            literal[at] = 1.0 if same else _score_line(metric, rest) or 0.0
     return literal
 
 
-def _score_line(
-    metric: str, line: Mapping[str, Any], names: Mapping[str, str], place: str
-) -> float | None:
-    """The score of one JSON line, whose fields may have other names than those of a record."""
+def _score_line(metric: str, line: "_Line") -> float | None:
     try:
-        return metrics.score(metric, _Line(line, names, place))
+        return metrics.score(metric, line)
     except KeyError as error:
-        missing = names.get(error.args[0], error.args[0])
+        missing = line.names.get(error.args[0], error.args[0])
         raise UserError(
-            f"{place}: no field {missing!r}, which {metric} requires; it has {', '.join(line)}"
+            f"{line.place}: no field {missing!r}, which {metric} requires; it has {', '.join(line)}"
         ) from error
 
 
+@dataclass(frozen=True)
 class _Line(Mapping[str, Any]):
     """A JSON line under a record's field names; only fields that a metric reads are type-checked."""
 
-    def __init__(self, line: Mapping[str, Any], names: Mapping[str, str], place: str) -> None:
-        self._line = line
-        self._names = names
-        self._place = place
+    content: Mapping[str, Any]
+    names: Mapping[str, str]  # of fields, where the line has others
+    place: str
 
     def __getitem__(self, field: str) -> Any:
-        name = self._names.get(field, field)
-        if name not in self._line:
+        name = self.names.get(field, field)
+        if name not in self.content:
             raise KeyError(field)
         wanted, kind = _TYPES.get(field, ("", _ANY))
         try:
-            return kind.validate_python(self._line[name], strict=True)
+            return kind.validate_python(self.content[name], strict=True)
         except ValidationError:
-            raise UserError(f"{self._place}: field {name!r} must be {wanted}") from None
+            raise UserError(f"{self.place}: field {name!r} must be {wanted}") from None
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._line)
+        return iter(self.content)
 
     def __len__(self) -> int:
-        return len(self._line)
+        return len(self.content)

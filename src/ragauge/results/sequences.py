@@ -28,9 +28,9 @@ def shared_keys(systems: Systems) -> set[SequenceKey]:
     return set.intersection(*keys) if keys else set()
 
 
-def perplexity(system: System, keys: set[SequenceKey] | None = None) -> Measure:
-    """exp of the mean negative log-likelihood of a token, pooled over all; the interval resamples
-    sequences.
+def perplexity(system: System, keys: set[SequenceKey]) -> Measure:
+    """exp of the mean negative log-likelihood of a token, pooled over the sequences of these keys, or
+    all where there are none; the interval resamples sequences.
     """
     if system.scored is None:
         return Measure(reason=_not_run(system, "perplexity"))
@@ -40,15 +40,18 @@ def perplexity(system: System, keys: set[SequenceKey] | None = None) -> Measure:
         return Measure(reason=_failed(system.scored) or "no sequence has a likelihood")
     nll = pooled(list(shared.values()), [scored for *_, scored in shared])
     note = f"on the {len(nll)} sequences that all systems share" if len(nll) < len(by_text) else ""
-    note = "the systems share no sequence" if keys is not None and not keys else note
+    note = note if keys else "the systems share no sequence"
     is_encoded_anew = system.scored.settings.encoding == "every_window"
     encoded = "neighbours encoded in every window" if is_encoded_anew else ""
     others = system.unshown(system.scored)
     note = join(note, encoded, _failed(system.scored), _of_proxy(system), others)
-    value = math.exp(sum(nll) / len(nll))
-    interval = mean_interval(nll, seed=system.runs.seed)
-    low, high = (None if end is None else math.exp(end) for end in interval)
-    return with_interval_note(Measure(value, low, high, len(nll), note=note))
+    return with_interval_note(Measure(*perplexity_of(nll, system.runs.seed), len(nll), note=note))
+
+
+def perplexity_of(nll: Sequence[float], seed: int = 0) -> tuple[float, float | None, float | None]:
+    """exp of the mean of likelihoods in nats, and the ends of its interval, if that is known."""
+    low, high = (None if end is None else math.exp(end) for end in mean_interval(nll, seed))
+    return math.exp(sum(nll) / len(nll)), low, high
 
 
 def is_scored_alike(system: System) -> bool:
@@ -112,19 +115,16 @@ def speedup(base: System | None, system: System) -> Measure:
     b = system.timed.trials_s
     if not a or not b:
         return Measure(reason="no trial finished")
-    low, high = median_ratio_interval(a, b, system.runs.seed)
-    lengths = [p.settings.tokens for p in (base.timed, system.timed)]
-    note = "" if lengths[0] == lengths[1] else f"sequences of {lengths[0]} and {lengths[1]} tokens"
-    machines = [
-        machine(p.meta.get("provenance") or {}, p.specification.device)
-        for p in (base.timed, system.timed)
-    ]
+    sides = (base.timed, system.timed)
+    lengths = [str(p.settings.tokens) for p in sides]
+    machines = [machine(p.meta.get("provenance") or {}, p.specification.device) for p in sides]
     note = join(
-        note,
-        "" if machines[0] == machines[1] else f"timed on two machines: {' and '.join(machines)}",
+        f"sequences of {' and '.join(lengths)} tokens" if len({*lengths}) > 1 else "",
+        f"timed on two machines: {' and '.join(machines)}" if len({*machines}) > 1 else "",
     )
+    interval = median_ratio_interval(a, b, system.runs.seed)
     return with_interval_note(
-        Measure(median(a) / median(b), low, high, min(len(a), len(b)), note=note)
+        Measure(median(a) / median(b), *interval, min(len(a), len(b)), note=note)
     )
 
 
@@ -180,7 +180,7 @@ def _of_trials(system: System, values: Callable[[PipelineRun], Sequence[float]])
     """Median and quartiles of values of the timed pipeline."""
     if system.timed is None:
         return Measure(reason=_not_run(system, "generate"))
-    numbers = [float(v) for v in values(system.timed)]
+    numbers = values(system.timed)
     failed = _failed(system.timed)
     if not numbers:
         return Measure(reason=failed or "no trial finished")

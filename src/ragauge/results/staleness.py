@@ -27,19 +27,14 @@ def comparisons(runs: Runs) -> list[StalenessEntry]:
     for path in sorted((runs.folder / "staleness").glob("*.json")):
         with validating(f"{path}: not a comparison of stale queries"):
             report = StalenessReport.model_validate_json(path.read_bytes())
-        by_name[path.stem] = _entry(path.stem, report, report.filled, report)
+        by_name[path.stem] = _entry(path.stem, report)
     for name, settings in runs.config.staleness.items():
-        if name not in by_name:
-            by_name[name] = _entry(name, settings, None, None)
+        by_name.setdefault(name, _entry(name, settings))
     return list(by_name.values())
 
 
-def _entry(
-    name: str,
-    source: StalenessReport | StalenessSettings,
-    filled: int | None,
-    report: StalenessReport | None,
-) -> StalenessEntry:
+def _entry(name: str, source: StalenessReport | StalenessSettings) -> StalenessEntry:
+    report = source if isinstance(source, StalenessReport) else None
+    index = IndexName(source.index, report.filled if report else None)
     text = source.evaluation or source.database
-    index = IndexName(source.index, filled)
     return StalenessEntry(name, source.encoder, source.database, text, index, report)

@@ -55,7 +55,8 @@ def mean_interval(
             return None, None
         error = scores.std(ddof=1) / len(scores) ** 0.5
         width = float(error * np.quantile(abs(rng.standard_t(len(scores) - 1, n)), LEVEL))
-        return float(scores.mean()) - width, float(scores.mean()) + width
+        mean = float(scores.mean())
+        return mean - width, mean + width
     if len(points) == 1:  # the weights of other scores have the distribution Beta(1, questions)
         others = 1 - tail ** (1 / len(scores))
         low, high = (float(scores[0] + others * (end - scores[0])) for end in limits)
@@ -77,7 +78,8 @@ def pooled(values: ArrayLike, tokens: ArrayLike) -> list[float]:
     means = _checked(values, "values")
     counts = _checked(tokens, "tokens")
     mean = float((means * counts).sum() / counts.sum())
-    return [float(term) for term in mean + (means - mean) * counts / counts.mean()]
+    terms: list[float] = (mean + (means - mean) * counts / counts.mean()).tolist()
+    return terms
 
 
 def paired_test(

@@ -158,7 +158,7 @@ def systems(runs: Runs) -> list[System]:
     def order(s: System) -> tuple[Any, ...]:
         kind = KINDS.index(s.kind) if s.kind in KINDS else len(KINDS)
         index = (s.index.label, s.index.filled or 0) if s.index else ("", 0)
-        nprobe = MANY if s.fixed_nprobe is None else s.fixed_nprobe
+        nprobe = s.fixed_nprobe or MANY
         return s.model, s.dataset, kind, str(s.options), s.database, index, s.interval, nprobe
 
     return sorted((replace(s, proxy=_proxy(s, all_systems)) for s in all_systems), key=order)
@@ -213,8 +213,6 @@ def _proxy(system: System, systems: Systems) -> System | None:
         return next((s for s in alike if s.nprobe == system.nprobe), None)
     if not system.chosen_nprobes:
         return None
-    nprobes = {s: s.fixed_nprobe for s in alike if s.fixed_nprobe is not None}
-    below = [s for s in nprobes if nprobes[s] <= median(system.chosen_nprobes)]
-    if below:
-        return max(below, key=nprobes.__getitem__)
-    return min(nprobes, key=nprobes.__getitem__, default=None)
+    most = median(system.chosen_nprobes)
+    nprobes = {s: s.fixed_nprobe for s in alike if s.fixed_nprobe}
+    return min(nprobes, key=lambda s: (nprobes[s] > most, abs(nprobes[s] - most)), default=None)

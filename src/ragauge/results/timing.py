@@ -71,12 +71,12 @@ def speedup(runs: Runs, latency: LatencyTimes, name: str, state: State | None = 
     slow = latency.seconds(base, state=state or "nothing")
     fast = latency.seconds(name, state=best)
     if not slow or not fast:
-        missing = next(n for n, values in ((base, slow), (name, fast)) if not values)
-        return Measure(reason=f"{missing or 'naive'} was not timed in this state")
+        missing = name if slow else base or "naive"
+        return Measure(reason=f"{missing} was not timed in this state")
     note = described(latency, state=best)
     if state is None and best != "nothing" and latency.measured_state(base, best) != "nothing":
         read = f"{name}: {STATE_WORDS[best]}, {base}: {STATE_WORDS['nothing']}"
-        note = join(described(latency, state=best), f"{LIKE_PAPERS}: {read}")
+        note = join(note, f"{LIKE_PAPERS}: {read}")
     return ratio(slow, fast, runs.seed, n=len(fast), note=note)
 
 
@@ -107,8 +107,8 @@ def ratio(
 ) -> Measure:
     """How many times the median of some trials is that of others, in the same interleaved run."""
     times = statistics.median(slow) / statistics.median(fast)
-    low, high = median_ratio_interval(slow, fast, seed)
-    return with_interval_note(Measure(times, low, high, n, note=note, source=CellSource.LATENCY))
+    interval = median_ratio_interval(slow, fast, seed)
+    return with_interval_note(Measure(times, *interval, n, note=note, source=CellSource.LATENCY))
 
 
 def quartiles(

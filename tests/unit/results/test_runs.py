@@ -56,7 +56,7 @@ def test_records_with_a_damaged_specification_count_as_missing(tmp_path):
     path.write_text(json.dumps({"specification": {"method": "naive"}}))
     runs = Runs(tmp_path)
     assert not runs.run
-    assert "holds no valid specification: Field required" in str(runs.variants[0].missing)
+    assert "holds no valid specification: options: Field required" in str(runs.variants[0].missing)
 
 
 def test_a_data_set_that_nobody_knows_is_scored_by_no_metric(tmp_path):

@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from scipy import stats as scipy_stats
 
 from ragauge.results.cells import NO_SPREAD, mean
 from ragauge.results.stats import (
@@ -20,7 +21,6 @@ from ragauge.results.stats import (
 
 @pytest.mark.parametrize("questions", [4, 20, 900])
 def test_without_limits_the_interval_is_students(questions):
-    scipy_stats = pytest.importorskip("scipy.stats")
     values = np.random.default_rng(questions).gamma(3, 50, questions)
     expected = scipy_stats.ttest_1samp(values, 0).confidence_interval()
     width = expected.high - expected.low
@@ -29,7 +29,6 @@ def test_without_limits_the_interval_is_students(questions):
 
 @pytest.mark.parametrize(("right", "n"), [(1, 5), (3, 20), (10, 20), (49, 50), (88, 300)])
 def test_a_proportion_has_clopper_and_pearsons_interval(right, n):
-    scipy_stats = pytest.importorskip("scipy.stats")
     expected = scipy_stats.binomtest(right, n).proportion_ci(method="exact")
     interval = mean_interval([1] * right + [0] * (n - right), limits=SHARE)
     assert interval == pytest.approx((expected.low, expected.high), abs=0.003)
@@ -47,7 +46,6 @@ def test_other_scores_have_the_quantiles_of_dirichlet_weights(seed):
 
 @pytest.mark.parametrize("seed", range(40))
 def test_a_paired_interval_excludes_zero_only_where_the_sign_test_does(seed):
-    scipy_stats = pytest.importorskip("scipy.stats")
     rng = np.random.default_rng(seed)
     wins, losses, ties = (int(count) for count in rng.integers(0, [14, 5, 80]))
     values = [1] * wins + [-1] * losses + [0] * (ties + 1)
@@ -81,7 +79,6 @@ def test_p_is_that_of_all_sign_flips(a):
 
 @pytest.mark.parametrize("n", [1, 4, 7, 33, 300])
 def test_the_interval_of_equal_scores_is_scipys(n):
-    scipy_stats = pytest.importorskip("scipy.stats")
     for right in (0, n):
         expected = scipy_stats.binomtest(right, n).proportion_ci(method="exact")
         interval = mean_interval([float(right == n)] * n, limits=SHARE)

@@ -524,10 +524,10 @@ def test_one_retrieval_has_the_perplexity_of_the_released_scoring_and_the_time_o
     write(tmp_path, "timed", "retrieve_once", [2.0], task="generate")
     [system] = systems(runs(tmp_path))
     assert (system.scored.name, system.timed.name) == ("scored", "timed")
-    assert "encoded in every window" in sequences.perplexity(system).note
+    assert "encoded in every window" in sequences.perplexity(system, set()).note
     write(tmp_path, "client", "retrieve_once", NATS)
     [system] = systems(runs(tmp_path))
-    note = sequences.perplexity(system).note
+    note = sequences.perplexity(system, set()).note
     assert "of other encoding" in note
 
 

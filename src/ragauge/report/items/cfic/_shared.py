@@ -23,7 +23,7 @@ from ragauge.results.cells import (
 )
 from ragauge.results.measures import difference, evidence_quality, quality, scored
 from ragauge.results.publications import GENERATORS, LONGBENCH, Printed, read_csv
-from ragauge.results.runs import Group, Runs, Variant, defaults, encoder_name, identities
+from ragauge.results.runs import Group, Runs, Variant, defaults, identities, model_name
 from ragauge.results.times import LatencyTimes
 from ragauge.results.timing import TIMED, described, quartiles, ratio
 
@@ -56,7 +56,7 @@ def row(variant: Variant) -> MethodRow:
         return MethodRow("full_article" if variant.method == "naive" else variant.method)
     ranker = str(variant.param("ranker"))
     if ranker == "dense":
-        encoder = encoder_name(str(variant.param("encoder"))).lower()
+        encoder = model_name(str(variant.param("encoder"))).lower()
         ranker = next((short for part, short in ENCODERS.items() if part in encoder), encoder)
     return MethodRow(ranker, str(variant.param("chunking")))
 

@@ -19,7 +19,7 @@ from ragauge.report.figures import Axis, Figure, Lines, TableRow
 from ragauge.report.items.piperag import _published
 from ragauge.results.cells import Cell, Cells, Measure, Table, frame, mean, noted
 from ragauge.results.publications import read_csv
-from ragauge.results.runs import Runs, encoder_name
+from ragauge.results.runs import Runs, model_name
 from ragauge.results.staleness import StalenessEntry, comparisons
 from ragauge.results.stats import SHARE, Limits
 
@@ -85,7 +85,7 @@ def _measured(
     runs: Runs, comparison: StalenessEntry, printed: Mapping[tuple[str, int], float]
 ) -> Cells:
     report = comparison.report
-    encoder = encoder_name(comparison.encoder)
+    encoder = model_name(comparison.encoder)
     keys: JsonObject = {
         "model": encoder,
         "dataset": comparison.text,
