@@ -4,7 +4,7 @@
 
 from collections.abc import Iterable, Mapping
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Annotated, Literal
 
 import yaml
@@ -41,21 +41,17 @@ class Accelerator(Section):
     matmul_flop_per_s: dict[Literal["float32", "bfloat16", "float16", "int8"], Rate]
 
     @property
-    def rates(self) -> MachineRates:
-        """The rates as the roofline takes them."""
+    def product_rates(self) -> MachineRates:
+        """The rates of matrix products as the roofline takes them."""
         products = {dtype: {"high": rate} for dtype, rate in self.matmul_flop_per_s.items()}
-        return {
-            "name": self.name,
-            "bandwidth_bytes_per_s": {"high": self.bandwidth_bytes_per_s},
-            "matmul_flop_per_s": products,
-        }
+        return {"name": self.name, "matmul_flop_per_s": products}
 
 
 @cache
 def known() -> dict[str, Accelerator]:
     """The accelerators of `accelerators.yaml` by name."""
-    text = files("ragauge.cost").joinpath("accelerators.yaml").read_text(encoding="utf-8")
-    return {name: Accelerator(**entry) for name, entry in yaml.safe_load(text).items()}
+    entries = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_bytes())
+    return {name: Accelerator(**entry) for name, entry in entries.items()}
 
 
 def predict(
@@ -85,7 +81,9 @@ def predict(
     def seconds(calls: Iterable[Call], factors: Mapping[str, float], answers: int = 1) -> float:
         total = 0.0
         for call in calls:
-            products_s = answers * product_seconds(call, shape, precision, accelerator.rates)
+            products_s = answers * product_seconds(
+                call, shape, precision, accelerator.product_rates
+            )
             moved = call_bytes(call, shape, precision, answers)
             memory_s = moved / accelerator.bandwidth_bytes_per_s
             if answers > 1 and call.stage == "decode":

@@ -100,9 +100,9 @@ def with_sequential_queries(trace: Iterable[Call], paths: int) -> Trace:
         if call.stage == "query":
             sizes = list(zip(call.lengths, call.past, strict=True))
             row = sizes.index(max(sizes))
-            rows = {name: getattr(call, name) for name in ("lengths", "past", "logits", "again")}
             repeated: dict[str, Any] = {
-                name: (values[row],) * paths if values else () for name, values in rows.items()
+                name: getattr(call, name)[row : row + 1] * paths  # () stays ()
+                for name in ("lengths", "past", "logits", "again")
             }
             calls[index] = replace(call, **repeated, parallel=False)
     return calls
@@ -114,14 +114,11 @@ def kv_bytes(shape: Shape, tokens: int, dtype: object, layers: Layers = None) ->
     return 2 * sum(shape.kv_heads[slice(*layers or (None,))]) * vector * tokens
 
 
-def dtype_bytes(dtype: object) -> int:
-    """Bytes of one element of a torch dtype, given as such or by name ("bfloat16"); raises
-    UserError on others.
-    """
-    name = str(dtype).removeprefix("torch.")
-    if name not in DTYPE_BYTES:
-        raise unknown("dtype", name, DTYPE_BYTES)
-    return DTYPE_BYTES[name]
+def dtype_bytes(dtype: str) -> int:
+    """Bytes of one element of a torch dtype ("bfloat16"); raises UserError on others."""
+    if dtype not in DTYPE_BYTES:
+        raise unknown("dtype", dtype, DTYPE_BYTES)
+    return DTYPE_BYTES[dtype]
 
 
 def _published_rows(call: Call, shape: Shape) -> tuple[int, ...]:

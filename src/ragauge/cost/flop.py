@@ -8,6 +8,7 @@ floating-point operations.
 
 from collections.abc import Iterable
 from functools import lru_cache
+from itertools import accumulate, pairwise
 
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call
@@ -73,7 +74,7 @@ def row_macs(call: Call, shape: Shape) -> tuple[int, ...]:
 
 
 def call_macs(call: Call, shape: Shape) -> int:
-    return call.macs if call.macs is not None else sum(row_macs(call, shape))
+    return sum(row_macs(call, shape))
 
 
 def trace_macs(trace: Iterable[Call], shape: Shape) -> int:
@@ -122,5 +123,5 @@ def _divide(total: int, lengths: tuple[int, ...]) -> tuple[int, ...]:
     whole = sum(lengths)
     if not whole:
         return (total,) + (0,) * (len(lengths) - 1)
-    ends = [total * sum(lengths[: i + 1]) // whole for i in range(len(lengths))]
-    return tuple(end - start for start, end in zip([0, *ends], ends, strict=False))
+    ends = [total * length // whole for length in accumulate(lengths, initial=0)]
+    return tuple(end - start for start, end in pairwise(ends))

@@ -5,6 +5,7 @@ keep it.
 from __future__ import annotations
 
 import platform
+import re
 import statistics
 import subprocess
 import time
@@ -113,17 +114,18 @@ def measure(
     measured = list[JsonObject]()
     torch.set_num_threads(threads or before)
     try:
-        while len(measured) < (1 if allow_load else ATTEMPTS):
-            if measured:
+        for attempt in range(1 if allow_load else ATTEMPTS):
+            if attempt:
                 time.sleep(PAUSE_S)
             with competing_load() as load:
                 rates = _rates(torch.device(device), weight_read)
-            facts = {
+            rates |= {
                 "threads": torch.get_num_threads(),
                 "device": device,
                 "processor": processor(device),
+                "load_share": load.share,
             }
-            measured.append({**rates, **facts, "load_share": load.share})
+            measured.append(rates)
             if load.share <= MAX_LOAD:
                 break
     finally:
@@ -196,11 +198,8 @@ def cpu_model() -> str:
     """
     facts: dict[str, str] = {}
     with suppress(OSError):
-        # the first processor's
-        lines = Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines()
-        facts = {
-            key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)
-        }
+        first = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
+        facts = dict(re.findall(r"(.+?)\s*: (.*\S)", first))
     name = facts.get("model name") or platform.processor() or platform.machine()
     if {"cpu family", "model"} <= facts.keys() and not any(map(str.isdigit, name)):
         return f"{name} family {facts['cpu family']} model {facts['model']}"
@@ -243,7 +242,6 @@ def package_versions() -> dict[str, str]:
 def _rates(device: torch.device, weight_read: WeightRead | None) -> JsonObject:
     import torch
 
-    dtypes = {name: getattr(torch, name) for name in (*DTYPES, "int8")}
     size = CUDA_READ_BYTES if device.type == "cuda" else CPU_READ_BYTES
     with torch.inference_mode():
         reads: list[Callable[[], object]] = [
@@ -256,7 +254,7 @@ def _rates(device: torch.device, weight_read: WeightRead | None) -> JsonObject:
                 (_rate(size, read) for read in reads), key=itemgetter("high")
             ),
             "matmul_flop_per_s": {
-                name: _matmul_rate(device, dtype) for name, dtype in dtypes.items()
+                name: _matmul_rate(device, getattr(torch, name)) for name in (*DTYPES, "int8")
             },
         }
 
@@ -270,16 +268,12 @@ def _matmul_rate(device: torch.device, dtype: torch.dtype) -> dict[str, float]:
 
     side = CUDA_MATMUL_SIDE if device.type == "cuda" else CPU_MATMUL_SIDE
     left, right = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
-    plain = (
-        partial(torch._int_mm, left, right.t())
-        if dtype == torch.int8
-        else partial(torch.mm, left, right.t())
-    )
-    rates = [_rate(2 * side**3, plain)]
+    product = torch._int_mm if dtype == torch.int8 else torch.mm
+    rates = [_rate(2 * side**3, partial(product, left, right.t()))]
     if device.type == "cpu":
         with suppress(RuntimeError, AttributeError):  # torch or the processor lacks it
             rates.append(_rate(2 * side**3, _packed_product(left, right)))
-    return max(rates, key=lambda rate: rate["high"])
+    return max(rates, key=itemgetter("high"))
 
 
 def _packed_product(left: torch.Tensor, right: torch.Tensor) -> Callable[[], object]:

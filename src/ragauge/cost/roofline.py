@@ -7,6 +7,7 @@ from typing import Any
 
 from ragauge.cost import flop
 from ragauge.cost.cycles import dtype_bytes, kv_bytes
+from ragauge.cost.flop import Layers
 from ragauge.cost.hardware import Precision, precision
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call
@@ -26,12 +27,9 @@ def call_bytes(call: Call, shape: Shape, dtype: object, answers: int = 1) -> int
     """
     if call.macs is not None:
         return 0
-    weights = call.steps * weight_bytes(call, shape, dtype)
-    if shape.shortest_window is None:
-        return weights + answers * kv_bytes(shape, _kv_tokens(call), dtype, call.layers)
-    chosen = range(*call.layers or (0, shape.layers))
-    return weights + answers * sum(
-        kv_bytes(shape, _kv_tokens(call, shape.window(i)), dtype, (i, i + 1)) for i in chosen
+    layers = range(*call.layers or (0, shape.layers))
+    return call.steps * weight_bytes(call, shape, dtype) + answers * sum(
+        kv_bytes(shape, _kv_tokens(call, shape.window(i)), dtype, (i, i + 1)) for i in layers
     )
 
 
@@ -39,11 +37,7 @@ def weight_bytes(call: Call, shape: Shape, dtype: object) -> int:
     """Bytes of the matrices that one step of a call reads; the output matrix only where logits are
     computed.
     """
-    head = any(call.logits)
-    count = flop.layer_weights(shape, call.layers) + (flop.output_weights(shape) if head else 0)
-    return _matrix_bytes(
-        count, flop.layer_rows(shape, call.layers) + (shape.vocab if head else 0), precision(dtype)
-    )
+    return _matrix_bytes(shape, call.layers, any(call.logits), precision(dtype))
 
 
 def model_bytes(shape: Shape, dtype: object) -> int:
@@ -51,20 +45,21 @@ def model_bytes(shape: Shape, dtype: object) -> int:
     embedding.
     """
     storage = precision(dtype)
-    matrices = flop.layer_weights(shape) + flop.output_weights(shape)
+    in_full = flop.parameters(shape)
     if storage.weights == "full":
-        return flop.parameters(shape) * dtype_bytes(storage.dtype)
-    in_full = (
-        flop.parameters(shape)
-        - flop.layer_weights(shape)
-        - (0 if shape.tied else flop.output_weights(shape))
-    )
-    return in_full * dtype_bytes(storage.dtype) + _matrix_bytes(
-        matrices, flop.layer_rows(shape) + shape.vocab, storage
-    )
+        return in_full * dtype_bytes(storage.dtype)
+    in_full -= flop.layer_weights(shape)
+    if not shape.tied:
+        in_full -= flop.output_weights(shape)
+    return in_full * dtype_bytes(storage.dtype) + _matrix_bytes(shape, None, True, storage)
 
 
-def _matrix_bytes(count: int, rows: int, storage: Precision) -> int:
+def _matrix_bytes(shape: Shape, layers: Layers, with_output: bool, storage: Precision) -> int:
+    count = flop.layer_weights(shape, layers)
+    rows = flop.layer_rows(shape, layers)
+    if with_output:
+        count += flop.output_weights(shape)
+        rows += shape.vocab
     if storage.weights == "full":
         return count * dtype_bytes(storage.dtype)
     if storage.weights == "int4":  # of any file the least: 4 bits, and half a bit of scales
@@ -103,7 +98,7 @@ def matmul_rate(machine: MachineRates, dtype: object) -> float:
     return float(rates[name]["high"])
 
 
-def _kv_tokens(call: Call, window: int | None = None) -> int:
+def _kv_tokens(call: Call, window: int | None) -> int:
     """Tokens whose keys and values a call reads (past and new) or writes (new), over its rows and
     steps. `window`: of the layer; of the past, what its first new token sees of it is read.
     """

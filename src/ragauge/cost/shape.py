@@ -1,6 +1,6 @@
 """The shape of a decoder: the sizes that its cost depends on, without its weights."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Shape:
     rope_theta: float = 10000.0
     rope_scale: float = 1.0  # positions are divided by it (linear scaling)
     # one a rotary frequency, which is divided by it (Llama 3)
-    rope_divisors: tuple[float, ...] = field(default=())
+    rope_divisors: tuple[float, ...] = ()
     rope_attention_factor: float = 1.0  # rotated queries and keys are multiplied by it (YaRN)
     rotary_dim: int | None = None  # numbers of each head that are rotated (Phi-4-mini); None: all
     # rope_theta, unscaled, of the layers with a window; None: as in the others
@@ -35,7 +35,7 @@ class Shape:
     unrotated: tuple[int, ...] = ()  # layers without positions (SmolLM3)
     # latest tokens that a token of each layer attends to; 0: all; (): all in every layer
     windows: tuple[int, ...] = ()
-    alibi_slopes: tuple[float, ...] = field(default=())  # one a head
+    alibi_slopes: tuple[float, ...] = ()  # one a head
     tied: bool = True  # the output matrix is the embedding
     bias: bool = False  # linear layers carry biases
     attention_bias: bool = False  # the query, key and value projections carry biases (Qwen2)

@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -32,9 +32,11 @@ def named(name: str) -> Shape:
         )
     entry = dict(entries[known])
     layers = entry.pop("layers")
-    for key, value in entry.items():  # a list, or one number for all layers
-        if key in PER_LAYER or isinstance(value, list):
-            entry[key] = tuple(value) if isinstance(value, list) else (value,) * layers
+    for key, value in entry.items():
+        if isinstance(value, list):
+            entry[key] = tuple(value)
+        elif key in PER_LAYER:  # one number for all layers
+            entry[key] = (value,) * layers
     if entry["position"] == "alibi":
         entry["alibi_slopes"] = alibi_slopes(entry["heads"][0])
     return Shape(**entry)
@@ -56,5 +58,4 @@ def alibi_slopes(heads: int, bias_max: float = 8.0) -> tuple[float, ...]:
 
 @cache
 def _entries() -> dict[str, dict[str, Any]]:
-    text = files("ragauge.cost").joinpath("shapes.yaml").read_text(encoding="utf-8")
-    return dict(yaml.safe_load(text))
+    return dict(yaml.safe_load(Path(__file__).with_suffix(".yaml").read_bytes()))

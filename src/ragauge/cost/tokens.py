@@ -3,7 +3,6 @@
 import random
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from importlib.resources import files
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Annotated, Any
@@ -46,7 +45,7 @@ def load(name_or_file: str, where: str = "--tokens", vocab: int = 0) -> TokenCou
     own = f"{name_or_file}.{TOKENIZERS.get(vocab)}"
     name = own if own in _entries() else name_or_file
     if name in _entries():
-        return _named(name)
+        return _counts(_entries()[name], name)
     path = Path(name_or_file)
     if not path.is_file():
         raise unknown("token counts", name_or_file, [*_entries(), "or a file"], where)
@@ -68,14 +67,16 @@ def random_segments(counts: TokenCounts, vocab: int, seed: int = 0) -> dict[str,
     draw = random.Random(seed)
     first = 1000 if vocab > 2000 else 0
     question = _words(draw, counts.query)
+
+    def ids(count: int) -> list[int]:
+        return [draw.randrange(first, vocab) for _ in range(count)]
+
     return {
         "opening": [],
-        "preamble": [draw.randrange(first, vocab) for _ in range(counts.preamble)],
-        "documents": [
-            [draw.randrange(first, vocab) for _ in range(count)] for count in counts.documents
-        ],
-        "query": [draw.randrange(first, vocab) for _ in range(counts.query)],
-        "task": [draw.randrange(first, vocab) for _ in range(counts.task)],
+        "preamble": ids(counts.preamble),
+        "documents": list(map(ids, counts.documents)),
+        "query": ids(counts.query),
+        "task": ids(counts.task),
         "question": " ".join(question),
         "document_texts": tuple(
             " ".join((question[: max(1, counts.query - i)] + _words(draw, count))[:count])
@@ -99,11 +100,5 @@ def _counts(entry: object, place: str) -> TokenCounts:
 
 
 @cache
-def _named(name: str) -> TokenCounts:
-    return _counts(_entries()[name], name)
-
-
-@cache
 def _entries() -> dict[str, Any]:
-    text = files("ragauge.cost").joinpath("tokens.yaml").read_text(encoding="utf-8")
-    return dict(yaml.safe_load(text))
+    return dict(yaml.safe_load(Path(__file__).with_suffix(".yaml").read_bytes()))

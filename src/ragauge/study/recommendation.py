@@ -107,7 +107,7 @@ def _reason(found: numbers.Recommendation, group: JsonObject) -> str:
         f"{group['metric']} {quality['mean']:.3f} [{quality['low']:.3f}, {quality['high']:.3f}]"
     ]
     if kind:
-        name, unit = numbers.COSTS[kind]
+        name, unit = numbers.COSTS[kind].values()
         words.append(f"{name}: {numbers.wait(row, kind, group['state']):.3g} {unit}")
         words.append(f"before the question: {STATE_WORDS[group['state']]}")
     if kind in group["targets"]:

@@ -20,7 +20,7 @@ class Axis:
 
     def apply(self, ax: Axes, which: Literal["x", "y"], values: Iterable[Any]) -> None:
         """Give an axis of a panel its scale, for the values drawn."""
-        known = [float(v) for v in values if is_number(v)]
+        known = list(filter(is_number, values))
         if self.scale == "base2":
             base2_axis(ax, known, which)
         elif self.scale == "log":
@@ -43,7 +43,7 @@ def log_axis(ax: Axes, values: Sequence[float], which: str = "x") -> None:
     """
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-    positive = [v for v in values if is_number(v) and v > 0]
+    positive = [v for v in values if v > 0]
     span = math.log10(max(positive) / min(positive)) if positive else 1.0
     getattr(ax, f"set_{which}scale")("log")
     axis = getattr(ax, f"{which}axis")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from ragauge.io.jsonl import JsonObject
 from ragauge.report.figures import style
@@ -15,9 +15,8 @@ from ragauge.results.times import STATE_WORDS
 
 ROW_IN = 0.165  # height of one row
 SMALL_TYPE: JsonObject = {"va": "center", "color": style.MUTED, "fontsize": 5.6}
-AxisSharing = Literal["all", "col"]
 LineText = Callable[[Line], str]
-_Panel = tuple[str, Table, str, Axis]  # title, rows, the quantity that is drawn of them, its axis
+_Panel = tuple[str, Table, str, Axis]  # subtitle, rows, the quantity drawn of them, its axis
 
 
 @dataclass(frozen=True)
@@ -51,31 +50,26 @@ class Dots:
         looks = [self.look(line) for line in lines]
         labels = list(map(self.name, lines) if self.name else map(style.method_label, looks))
         named = table.assign(style=looks, label=labels)
-        drawn = named[named["quantity"].isin(list(self.axes))]
-        drawn = drawn[drawn[["measured", "published"]].notna().any(axis=1)]
-        shown = blocks(_with_variant_names(drawn), self.by_dataset)
-        if not shown:
+        has_number = named[["measured", "published"]].notna().any(axis=1)
+        drawn = named[named["quantity"].isin(list(self.axes)) & has_number]
+        if drawn.empty:
             return style.empty(NOTHING)
+        shown = blocks(_with_variant_names(drawn), self.by_dataset)
         return _draw(shown, [self._panels(block) for block in shown], self.by_dataset)
 
     def _panels(self, block: Block) -> list[_Panel]:
-        entries = list(self.axes.items())
-        titles = [block.title, *[""] * len(entries)]
         if not self.by_dataset:
-            return [
-                (title, block.table, *entry) for title, entry in zip(titles, entries, strict=False)
-            ]
-        parts = block.table.groupby("dataset", sort=False)
-        panels = list[_Panel]()
-        for name, part in parts:
-            title = "" if panels else block.title
-            panels.append((f"{title}\n{str(name).removeprefix(LONGBENCH)}", part, *entries[0]))
-        return panels
+            return [("", block.table, *entry) for entry in self.axes.items()]
+        [entry] = self.axes.items()
+        return [
+            (f"\n{str(name).removeprefix(LONGBENCH)}", part, *entry)
+            for name, part in block.table.groupby("dataset", sort=False)
+        ]
 
 
 def _with_variant_names(table: Table) -> Table:
     """Add the variant to the labels that several variants of a model and data set share."""
-    if "variant" not in table or table.empty:
+    if "variant" not in table:
         return table
     variants = table.groupby(["model", "dataset", "label"])["variant"].transform("nunique")
     names = table["label"] + " (" + table["variant"] + ")"
@@ -99,34 +93,36 @@ def blocks(table: Table, by_dataset: bool = False) -> list[Block]:
         Block(f"measured: {' · '.join(map(str, key))}", part, False)
         for key, part in measured.groupby(pair, sort=False)
     ]
+    if printed.empty:
+        return shown
     title = "published"
-    if by_dataset:
+    if by_dataset:  # in the order of the measured ones, then the others
         order = {name: index for index, name in enumerate(dict.fromkeys(measured["dataset"]))}
-        printed = printed.sort_values(
-            "dataset", key=lambda names: names.map(order).fillna(len(order)), kind="stable"
-        )
-    elif names := ", ".join(dict.fromkeys(printed["dataset"])):
-        title = f"published (the paper's models) · {names}"
+        printed = printed.sort_values("dataset", key=lambda names: names.map(order), kind="stable")
     else:
-        title = "published (the paper's models)"
-    return shown if printed.empty else [*shown, Block(title, printed, True)]
+        names = ", ".join(dict.fromkeys(printed["dataset"]))
+        title += " (the paper's models)" + (f" · {names}" if names else "")
+    return [*shown, Block(title, printed, True)]
 
 
 def _draw(shown: Sequence[Block], panels: Sequence[Sequence[_Panel]], by_dataset: bool) -> Figure:
-    share: AxisSharing = "all" if by_dataset else "col"
     room_in, keys = (0.5, 4) if by_dataset else (0.42, 7)
     heights = [len(block.labels) for block in shown]
     columns = max(map(len, panels))
     with style.theme():
         figure = style.figure(style.TEXT_IN, ROW_IN * sum(heights) + room_in * len(shown) + 0.6)
         axes = figure.subplots(
-            len(shown), columns, sharex=share, squeeze=False, height_ratios=heights
+            len(shown),
+            columns,
+            sharex="all" if by_dataset else "col",
+            squeeze=False,
+            height_ratios=heights,
         )
         for block, line, row in zip(shown, axes, panels, strict=True):
-            for column, ax in enumerate(line):
-                ax.set_visible(column < len(row))
-                if column < len(row):
-                    _draw_panel(ax, block, row[column], named=column == 0)
+            for ax, panel in zip(line, row, strict=False):
+                _draw_panel(ax, block, panel, named=panel is row[0])
+            for ax in line[len(row) :]:
+                ax.set_visible(False)
         longest = next(row for row in panels if len(row) == columns)
         for ax, (*_, axis) in zip(axes[-1], longest, strict=True):
             ax.set_xlabel(axis.label)
@@ -139,12 +135,15 @@ def _draw_panel(ax: Axes, block: Block, panel: _Panel, named: bool) -> None:
     """Draw the rows: filled where measured, hollow where published; of the paper's other models a
     marker each, with a dot where its number was predicted.
     """
-    title, table, quantity, axis = panel
+    subtitle, table, quantity, axis = panel
     part = table[table["quantity"] == quantity]
     labels = block.labels
-    style.name_rows(ax, labels if named else [""] * len(labels))
+    ax.set_ylim(len(labels) - 0.4, -0.6)
+    ax.set_yticks(range(len(labels)), labels if named else [""] * len(labels))
+    ax.tick_params(axis="y", length=0)
+    ax.grid(axis="x")
     ax.spines["left"].set_visible(False)
-    ax.set_title(title, loc="left", color=style.MUTED, pad=3)
+    ax.set_title(block.title + subtitle if named else subtitle)
     models = list(dict.fromkeys(table["model"]))
     for line in part.to_dict("records"):
         y = float(labels.index(line["label"]))
@@ -159,15 +158,15 @@ def _draw_panel(ax: Axes, block: Block, panel: _Panel, named: bool) -> None:
             continue
         ax.plot(line["published"], y + 0.22, "d", ms=3.8, **hollow)
         if is_number(line["measured"]):
-            style.interval(ax, line["measured"], y, line["low"], line["high"], colour)
+            style.interval(ax, y, line["low"], line["high"], colour)
             size = style.marker_size(marker)
             ax.plot(line["measured"], y, marker, color=colour, ms=size, mew=0, zorder=4)
             end = line["high"] if is_number(line["high"]) else line["measured"]
             note = style.few(line["n"], part["n"].max())
             ax.annotate(note, (end, y), (4, 0), textcoords="offset points", **SMALL_TYPE)
     is_amount = axis.scale == "linear" and not axis.is_difference
-    axis = replace(axis, from_zero=is_amount)
-    axis.apply(ax, "x", [*part["measured"], *part["published"], *part["high"]])
+    numbers = [*part["measured"], *part["published"], *part["high"]]
+    replace(axis, from_zero=is_amount).apply(ax, "x", numbers)
 
 
 def _handles(shown: Sequence[Block]) -> list[Any]:

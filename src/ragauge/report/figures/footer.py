@@ -21,16 +21,14 @@ def footer(runs: Runs, table: Table) -> str:
     """One line on the answers, times or pipelines behind the measured numbers of a table."""
     measured = table[table["measured"].notna()]
     answered = [v for v in runs.run if _in(measured, v)]
-    timed = _timed(runs, measured)
-    if answered or timed:
-        return sentence(*_describe_answers(runs, answered), timed)
-    if sentences := _describe_comparisons(runs, measured) or _describe_pipelines(runs, measured):
-        return sentence(*sentences)
-    return (
-        "Nothing measured yet."
-        if table.empty
-        else "Nothing measured here: published and predicted numbers only."
-    )
+    parts = [*_describe_answers(runs, answered), _timed(runs, measured)]
+    if not any(parts):
+        parts = _describe_comparisons(runs, measured) or _describe_pipelines(runs, measured)
+    if parts:
+        return sentence(*parts)
+    if table.empty:
+        return "Nothing measured yet."
+    return "Nothing measured here: published and predicted numbers only."
 
 
 def sentence(*parts: str) -> str:
@@ -38,8 +36,13 @@ def sentence(*parts: str) -> str:
     return "; ".join(filter(None, parts)) + "."
 
 
+def distinct(texts: Iterable[str]) -> list[str]:
+    """The texts, empty ones and repetitions left out."""
+    return list(dict.fromkeys(filter(None, texts)))
+
+
 def _listed(texts: Iterable[str]) -> str:
-    return ", ".join(dict.fromkeys(filter(None, texts)))
+    return ", ".join(distinct(texts))
 
 
 def _place(blocks: Sequence[tuple[Keys, str | None]]) -> list[str]:
@@ -48,7 +51,7 @@ def _place(blocks: Sequence[tuple[Keys, str | None]]) -> list[str]:
     """
     names = _listed(machine(block, device) for block, device in blocks)
     torches = [(block.get("packages") or {}).get("torch") for block, _ in blocks]
-    commits = list(dict.fromkeys(filter(None, (commit(block) for block, _ in blocks))))
+    commits = distinct(commit(block) for block, _ in blocks)
     if len(commits) > FEW_COMMITS:
         commits = [f"{len(commits)} states of the code, named in provenance.json"]
     versions = _listed([*(f"torch {torch}" for torch in torches if torch), *commits])
@@ -115,7 +118,7 @@ def _questions(runs: Runs, answered: Sequence[Variant], dataset: str) -> str:
 
 def _describe_pipelines(runs: Runs, measured: Table) -> list[str]:
     """Decoder, sequences, trials, threads and cores, filled indexes, intervals, machine, versions."""
-    if measured.empty or "interval" not in measured.columns:
+    if "interval" not in measured.columns:
         return []
     variants = set(measured["variant"])
     shown = [system for system in systems(runs) if system.keys["variant"] in variants]

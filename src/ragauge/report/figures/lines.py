@@ -1,19 +1,21 @@
 """Line plots: a figure is a list of panels, a panel its axes and points."""
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from ragauge.io.jsonl import JsonObject
 from ragauge.report.figures import style
 from ragauge.report.figures.axis import Axis
 from ragauge.report.figures.style import Axes, Figure
-from ragauge.results.cells import VALUES, Table
+from ragauge.results.cells import VALUES, Line, Table
 
 NOTHING = "Nothing to draw yet: no records of this run, and no published numbers for this item."
 Interval = tuple[float, float]
+Item = TypeVar("Item")
 Fill = Literal["full", "hollow"]
+Join = Literal["all", "best", "none"]
 NO_INTERVAL = (math.nan, math.nan)
 KEY_IN = 0.5
 LETTER_IN = 0.058
@@ -33,7 +35,7 @@ class TableRow:
     """A row of a table: its keys, and the line of each quantity."""
 
     keys: Mapping[str, Any]
-    cells: Mapping[str, Mapping[str, Any]]
+    cells: Mapping[str, Line]
 
     def number(self, name: str, column: str = "measured") -> float:
         """The number of a quantity, or of a key of that name; NaN if there is none."""
@@ -78,24 +80,24 @@ class Panel:
     x: Axis
     y: Axis
     points: Sequence[Point]
-    join: Literal["all", "best", "none"] = "all"
-    # a dashed line through the best y at or below each x
+    join: Join = "all"
+    # corners of a dashed line through the best y at or below each x
     stairs: Sequence[tuple[float, float]] = ()
 
 
 RowText = Callable[[TableRow], str]
 
 
-def _by_name(line: Mapping[Hashable, Any]) -> dict[str, Any]:
-    return {str(name): value for name, value in line.items()}
+def key_columns(table: Table) -> list[str]:
+    return [name for name in table.columns if name not in (*VALUES, "quantity")]
 
 
 def rows(table: Table) -> list[TableRow]:
-    keys = [name for name in table.columns if name not in (*VALUES, "quantity")]
+    keys = key_columns(table)
     return [
         TableRow(
             dict(zip(keys, key, strict=True)),
-            {str(line["quantity"]): _by_name(line) for line in part.to_dict("records")},
+            {line["quantity"]: line for line in part.to_dict("records")},
         )
         for key, part in table.groupby(keys, sort=False, dropna=False)
     ]
@@ -116,7 +118,7 @@ class Lines:
     # whose colour and marker a row has; empty: those of the line's place
     look: str | RowText = lambda row: str(row.keys.get("method", ""))
     columns: Sequence[str] = ("measured", "published")
-    join: Literal["all", "best", "none"] = "all"
+    join: Join = "all"
     share: bool = False
     across: int = 3  # panels of a line
     nothing: str = NOTHING
@@ -199,25 +201,17 @@ def draw(
             left = panels[index - 1].y.label if index % columns else ""
             ax.set_ylabel(panel.y.label if panel.y.label != left else "")
             _draw_panel(ax, panel, looks, everything if share else panel.points)
-        for ax in grid[: len(panels)]:  # each is read by itself
-            ax.tick_params(axis="x", labelbottom=True)
+            ax.tick_params(axis="x", labelbottom=True)  # each is read by itself
         for ax in grid[len(panels) :]:
             ax.set_visible(False)
-        style.legend(
-            figure,
-            [style.handle(name, *look, line=True) for name, look in looks.items()],
-            columns=keys,
-        )
+        handles = [style.handle(name, *look, line=True) for name, look in looks.items()]
+        style.legend(figure, handles, columns=keys)
         return figure
 
 
 def best(points: Sequence[Point]) -> list[Point]:
     """The points that no other one beats in both coordinates (lower is better), in order of x."""
-    left: list[Point] = []
-    for point in sorted(points, key=lambda p: (p.x, p.y)):
-        if not left or point.y < left[-1].y:
-            left.append(point)
-    return left
+    return _unbeaten(points, lambda p: (p.x, p.y))
 
 
 def swept(points: Iterable[Point]) -> set[str]:
@@ -230,12 +224,17 @@ def swept(points: Iterable[Point]) -> set[str]:
 
 
 def steps(places: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The staircase of the highest y at or below each x."""
-    stairs: list[tuple[float, float]] = []
-    for x, y in sorted(places, key=lambda p: (p[0], -p[1])):
-        if not stairs or y > stairs[-1][1]:
-            stairs += [(x, stairs[-1][1]), (x, y)] if stairs else [(x, y)]
-    return stairs
+    """The corners of the staircase of the highest y at or below each x."""
+    return _unbeaten(places, lambda place: (place[0], -place[1]))
+
+
+def _unbeaten(items: Iterable[Item], costs: Callable[[Item], tuple[float, float]]) -> list[Item]:
+    """The items that no other one beats in both costs, in order of the first."""
+    left: list[Item] = []
+    for item in sorted(items, key=costs):
+        if not left or costs(item)[1] < costs(left[-1])[1]:
+            left.append(item)
+    return left
 
 
 def _grouped(points: Iterable[Point], key: Callable[[Point], str]) -> dict[str, list[Point]]:
@@ -249,7 +248,7 @@ def _draw_panel(
     ax: Axes, panel: Panel, looks: Mapping[str, tuple[str, str]], scaled: Sequence[Point]
 ) -> None:
     """Draw the points of a panel, its axes scaled for those of all panels that share them."""
-    ax.set_title(panel.title, loc="left", color=style.MUTED, pad=3)
+    ax.set_title(panel.title)
     ax.set_xlabel(panel.x.label)
     ax.grid(axis="both")
     ax.margins(0.12)
@@ -262,9 +261,9 @@ def _draw_panel(
     if panel.points[0].published:
         ax.set_facecolor(style.PUBLISHED_FACE)
     if panel.stairs:
-        ax.plot(
-            *zip(*panel.stairs, strict=True), color=style.MUTED, lw=0.8, ls=(0, (3, 2)), zorder=1
-        )
+        corners = zip(*panel.stairs, strict=True)
+        dashes = (0, (3, 2))
+        ax.step(*corners, where="post", color=style.MUTED, lw=0.8, ls=dashes, zorder=1)
     for curve in _grouped(panel.points, lambda p: p.line if p.curve is None else p.curve).values():
         _draw_curve(ax, panel, curve, *looks[curve[0].line])
     panel.x.apply(ax, "x", [p.x for p in scaled])
@@ -301,8 +300,8 @@ def _draw_curve(ax: Axes, panel: Panel, curve: Sequence[Point], colour: str, mar
             zorder=4,
         )
         if point in joined:
-            style.interval(ax, point.x, 0.0, *point.y_interval, colour, vertical=True)
-            style.interval(ax, 0.0, point.y, *point.x_interval, colour)
+            style.interval(ax, point.x, *point.y_interval, colour, vertical=True)
+            style.interval(ax, point.y, *point.x_interval, colour)
 
 
 def _write_labels(ax: Axes, points: Sequence[Point]) -> None:
@@ -311,7 +310,7 @@ def _write_labels(ax: Axes, points: Sequence[Point]) -> None:
 
     ax.get_xlim(), ax.get_ylim()  # settles the limits that the transformation reads
     to_axes = ax.transData + ax.transAxes.inverted()
-    places = [to_axes.transform((point.x, point.y)) for point in points]
+    places = to_axes.transform([(point.x, point.y) for point in points])
     taken = [Bbox([place, place]) for place in places]
     behind = {"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.3}
     for point, (across, up) in zip(points, places, strict=True):

@@ -2,10 +2,10 @@
 
 import math
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.resources import files
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import yaml
 
@@ -26,9 +26,7 @@ INK = "#1A1A1A"
 MUTED = "#6B6B6B"
 PUBLISHED_FACE = "#F5F4F0"
 
-LOOKS: dict[str, Any] = yaml.safe_load(
-    (files("ragauge.report.figures") / "looks.yaml").read_text(encoding="utf-8")
-)
+LOOKS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("looks.yaml").read_bytes())
 METHODS, OPTIONS = (
     {name: tuple(look) for name, look in LOOKS[kind].items()} for kind in ("methods", "options")
 )
@@ -54,11 +52,8 @@ def method_style(method: str) -> tuple[str, str, str]:
         return OPTIONS[method]
     name, _, encoder = method.partition(":")
     if name not in METHODS:
-        return (
-            method.replace("_", " "),
-            _OTHER_COLOURS[sum(name.encode()) % len(_OTHER_COLOURS)],
-            "p",
-        )
+        colour = _OTHER_COLOURS[sum(name.encode()) % len(_OTHER_COLOURS)]
+        return method.replace("_", " "), colour, "p"
     label, colour, marker = METHODS[name]
     return (f"{label} ({encoder})" if encoder else label), colour, marker
 
@@ -69,12 +64,12 @@ def method_label(method: str) -> str:
 
 def is_method(name: str) -> bool:
     """Whether a name is a method's that this module knows."""
-    return method_order(name) < len(METHODS)
+    return name.partition(":")[0] in METHODS
 
 
-def method_order(name: str) -> int:
-    """The place of a method in legends; others come last."""
-    return [*METHODS, name.partition(":")[0]].index(name.partition(":")[0])
+def method_order(method: str) -> int:
+    """The place of a method in legends."""
+    return list(METHODS).index(method.partition(":")[0])
 
 
 def marker_size(marker: str) -> float:
@@ -112,12 +107,9 @@ def counted(count: Any, noun: str) -> str:
 
 def figure(width_in: float, height_in: float) -> Figure:
     """An empty figure with constrained layout, never shown on a screen."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure_ = Figure(figsize=(width_in, height_in), layout="constrained")
-    FigureCanvasAgg(figure_)
-    return figure_
+    return Figure(figsize=(width_in, height_in), layout="constrained")
 
 
 def empty(message: str) -> Figure:
@@ -140,9 +132,8 @@ def footer(figure_: Figure, text: str) -> None:
     room_in = (len(lines) * SMALL_PT * 1.25 + 5) / 72
     figure_.set_size_inches(width_in, height_in + room_in)
     share = room_in / (height_in + room_in)
-    engine = cast(Any, figure_.get_layout_engine())
-    if engine is not None:
-        engine.set(rect=(0.01, share, 0.98, 1 - share))  # long labels would touch the edge
+    # long labels would touch the edge
+    figure_.set_layout_engine("constrained", rect=(0.01, share, 0.98, 1 - share))
     figure_.text(
         0.012,
         share * 0.86,
@@ -155,12 +146,14 @@ def footer(figure_: Figure, text: str) -> None:
 
 
 def interval(
-    ax: Axes, x: float, y: float, low: float, high: float, colour: str, vertical: bool = False
+    ax: Axes, place: float, low: float, high: float, colour: str, vertical: bool = False
 ) -> None:
-    """An error bar without caps, below the points; none where the ends are not known."""
+    """Draw an error bar at a place on the other axis, without caps and below the points; none where
+    the ends are not known.
+    """
     if not (math.isfinite(low) and math.isfinite(high)):
         return
-    ends = ([x, x], [low, high]) if vertical else ([low, high], [y, y])
+    ends = ([place] * 2, [low, high]) if vertical else ([low, high], [place] * 2)
     lw, alpha = (0.9, 0.55) if vertical else (1.6, 0.45)
     ax.plot(*ends, color=colour, lw=lw, alpha=alpha, solid_capstyle="round", zorder=2)
 
@@ -170,13 +163,6 @@ def few(n: float, most: float) -> str:
     others.
     """
     return f"n = {n:g}" if 0 < n < SHARED * most else ""
-
-
-def name_rows(ax: Axes, names: Sequence[str]) -> None:
-    ax.set_ylim(len(names) - 0.4, -0.6)
-    ax.set_yticks(range(len(names)), names)
-    ax.tick_params(axis="y", length=0)
-    ax.grid(axis="x")
 
 
 def handle(label: str, colour: str, marker: str, line: bool = False, hollow: bool = False) -> Any:
@@ -189,8 +175,6 @@ def handle(label: str, colour: str, marker: str, line: bool = False, hollow: boo
     )
 
 
-def legend(figure_: Figure, handles: Sequence[object], columns: int) -> None:
-    if handles:
-        columns = -(-len(handles) // -(-len(handles) // columns))  # rows of equal length
-        spacing = {"handletextpad": 0.4, "columnspacing": 1.3}
-        figure_.legend(handles=list(handles), loc="outside upper center", ncols=columns, **spacing)
+def legend(figure_: Figure, handles: list[Any], columns: int) -> None:
+    columns = -(-len(handles) // -(-len(handles) // columns))  # rows of equal length
+    figure_.legend(handles=handles, loc="outside upper center", ncols=columns)

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
-from typing import Any, Literal
+from typing import Literal
 
 from ragauge import registry
 from ragauge.io.files import write_file
-from ragauge.report.figures import footer, style
+from ragauge.report.figures import footer, lines, style
 from ragauge.report.figures.style import Figure
 from ragauge.results import measures, provenance, shortcuts
-from ragauge.results.cells import VALUES, Line, Table
+from ragauge.results.cells import Line, Table
 from ragauge.results.runs import Runs
 
 METADATA: dict[str, dict[str, None]] = {
@@ -24,24 +24,25 @@ METADATA: dict[str, dict[str, None]] = {
     "pdf": {"CreationDate": None, "ModDate": None, "Producer": None, "Creator": None},
     "png": {"Software": None},
 }
-_TEX = {
-    "&": r"\&",
-    "%": r"\%",
-    "_": r"\_",
-    "#": r"\#",
-    "$": r"\$",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\~{}",
-    "^": r"\^{}",
-    "\\": r"\textbackslash{}",
-    "·": r"$\cdot$",
-    "×": r"$\times$",
-    "–": "--",
-    "−": "$-$",
-    "…": r"\ldots{}",
-}
-_ESCAPES = str.maketrans(_TEX)
+_ESCAPES = str.maketrans(
+    {
+        "&": r"\&",
+        "%": r"\%",
+        "_": r"\_",
+        "#": r"\#",
+        "$": r"\$",
+        "{": r"\{",
+        "}": r"\}",
+        "~": r"\~{}",
+        "^": r"\^{}",
+        "\\": r"\textbackslash{}",
+        "·": r"$\cdot$",
+        "×": r"$\times$",
+        "–": "--",
+        "−": "$-$",
+        "…": r"\ldots{}",
+    }
+)
 LATEX = Template(r"""\begin{table*}
 \centering
 \caption{$title}\label{tab:$item}
@@ -113,29 +114,24 @@ def wide(table: Table) -> tuple[list[Column], list[list[str]], list[str]]:
     """The table for readers: (columns, rows of text, numbered notes), one row for each set of keys;
     columns that hold nothing are left out.
     """
-    keys = [c for c in table.columns if c not in (*VALUES, "quantity")]
     printed = set(table[table["published"].notna()]["quantity"])
     columns = []
     for name in dict.fromkeys(table["quantity"]):
-        columns += [
-            Column(name, "measured"),
-            *([Column(name, "published")] if name in printed else []),
-        ]
+        columns.append(Column(name, "measured"))
+        if name in printed:
+            columns.append(Column(name, "published"))
     notes: dict[str, int] = {}
     rows = []
-    for names, part in table.groupby(keys, sort=False, dropna=False):
-        cells = dict(zip(part["quantity"], part.to_dict("records"), strict=True))
-        texts = [_cell(cells.get(column.name), column) for column in columns]
-        marks = [notes.setdefault(n, len(notes) + 1) for n in dict.fromkeys(part["note"]) if n]
-        sizes = sorted({int(line["n"]) for line in cells.values() if line["n"]})
-        key_texts = ["" if key is None or key != key else str(key) for key in names]
-        rows.append([*key_texts, *texts, "/".join(map(str, sizes)), ", ".join(map(str, marks))])
-    header = [
-        *(Column(key, "key") for key in keys),
-        *columns,
-        Column("n", "n"),
-        Column("notes", "notes"),
-    ]
+    for row in lines.rows(table):
+        cells = row.cells.values()
+        keys = ["" if key is None or key != key else str(key) for key in row.keys.values()]
+        texts = [_cell(row.cells.get(column.name), column) for column in columns]
+        sizes = sorted({int(line["n"]) for line in cells if line["n"]})
+        given = dict.fromkeys(line["note"] for line in cells if line["note"])
+        marks = [notes.setdefault(note, len(notes) + 1) for note in given]
+        rows.append([*keys, *texts, "/".join(map(str, sizes)), ", ".join(map(str, marks))])
+    header = [Column(key, "key") for key in lines.key_columns(table)]
+    header += [*columns, Column("n", "n"), Column("notes", "notes")]
     filled = [i for i in range(len(header)) if not rows or any(row[i] for row in rows)]
     return [header[i] for i in filled], [[row[i] for i in filled] for row in rows], list(notes)
 
@@ -145,14 +141,11 @@ def markdown(table: Table, description: str, footer: str) -> str:
     columns, rows, notes = wide(table)
     header = [column.title for column in columns]
     title, _, rest = description.strip().partition("\n")
-    lines = [f"# {title}", "", rest.strip(), ""] if rest.strip() else [f"# {title}", ""]
-    lines += (
-        [_pipe(header), _pipe(["---"] * len(header)), *map(_pipe, rows)]
-        if rows
-        else ["No records yet."]
-    )
-    lines += ["", *(f"{i}. {note}" for i, note in enumerate(notes, 1))] if notes else []
-    return "\n".join([*lines, "", footer, ""])
+    ruled = [header, ["---"] * len(header), *rows]
+    shown = "\n".join(map(_pipe, ruled)) if rows else "No records yet."
+    numbered = "\n".join(f"{i}. {note}" for i, note in enumerate(notes, 1))
+    parts = [f"# {title}", rest.strip(), shown, numbered, footer]
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def latex(item: str, table: Table, description: str, footer: str) -> str:
@@ -175,13 +168,12 @@ def latex(item: str, table: Table, description: str, footer: str) -> str:
     )
 
 
-def number(value: Any, quantity: str) -> str:
+def number(value: float, quantity: str) -> str:
     """A number formatted by its quantity: cycles in powers of ten, speedups in 3 digits, shares in
-    3 decimals.
+    3 decimals; empty if it is not finite.
     """
-    if value is None or value == "" or not math.isfinite(float(value)):
+    if not math.isfinite(value):
         return ""
-    value = float(value)
     if "cycles" in quantity:
         return f"{value:.3g}".replace("e+", "e")
     if "speedup" in quantity or quantity.endswith(
@@ -202,7 +194,7 @@ def _cell(line: Line | None, column: Column) -> str:
     high = number(line["high"], quantity)
     between = f" [{low}, {high}]" if low and high else ""
     p = line["p"]
-    return text + between + (f" p={p:.2g}" if isinstance(p, float) and math.isfinite(p) else "")
+    return text + between + (f" p={p:.2g}" if math.isfinite(p) else "")
 
 
 def _pipe(cells: Sequence[str]) -> str:
@@ -213,7 +205,7 @@ def figure_bytes(figure: Figure, footer: str) -> dict[str, bytes]:
     """The figure in each format, its axes at rounded places: the layout's solver differs in the
     last bits between runs.
     """
-    buffers = {kind: io.BytesIO() for kind in METADATA}
+    files = {}
     with style.theme():
         style.footer(figure, footer)
         figure.draw_without_rendering()
@@ -221,6 +213,8 @@ def figure_bytes(figure: Figure, footer: str) -> dict[str, bytes]:
         for axes in figure.axes:
             left, bottom, width, height = (round(edge, 5) for edge in axes.get_position().bounds)
             axes.set_position((left, bottom, width, height))
-        for kind, buffer in buffers.items():
-            figure.savefig(buffer, format=kind, metadata=METADATA[kind])
-    return {kind: buffer.getvalue() for kind, buffer in buffers.items()}
+        for kind, metadata in METADATA.items():
+            buffer = io.BytesIO()
+            figure.savefig(buffer, format=kind, metadata=metadata)
+            files[kind] = buffer.getvalue()
+    return files

@@ -67,8 +67,12 @@ def pack_titles(runs: Runs, dataset: str) -> str:
 
 def packed(data: Any) -> str:
     """Data as base64 of gzip of JSON: safe inside HTML, and the same on every run."""
-    text = json.dumps(finite(data), separators=(",", ":"), allow_nan=False)
-    return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
+    return base64.b64encode(gzip.compress(compact_json(data).encode(), 6, mtime=0)).decode()
+
+
+def compact_json(data: Any) -> str:
+    """Data as JSON without blanks, with null for each number that it cannot express."""
+    return json.dumps(finite(data), separators=(",", ":"), allow_nan=False)
 
 
 def finite(data: Any) -> Any:
@@ -82,11 +86,12 @@ def finite(data: Any) -> Any:
 
 def _row(record: Record, trace: Trace, score: float | None) -> JsonObject:
     shown = record.model_dump(include=set(FIELDS) - {"trace"})
-    for piece in shown["evidence"] or ():
+    evidence = shown["evidence"] or []
+    for piece in evidence:
         piece["text"] = shortened(piece["text"])
     return shown | {
         "score": score,
-        "evidence": shown["evidence"] or [],
+        "evidence": evidence,
         "text": None if record.text == record.prediction else record.text,
         "saliency": [_rounded(value) for value in record.saliency],
         "tokens": {
@@ -128,9 +133,7 @@ def _numbers(values: Any) -> list[int]:
 
 
 def _rounded(value: float | None) -> float | None:
-    if value is None or not math.isfinite(value):
-        return None
-    return float(f"{value:.{DIGITS}g}")
+    return None if value is None else float(f"{value:.{DIGITS}g}")
 
 
 def _cut(title: str) -> str:

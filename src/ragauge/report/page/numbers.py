@@ -10,6 +10,7 @@ from itertools import combinations, product
 from typing import Any
 
 from ragauge.io.jsonl import JsonObject
+from ragauge.methods.base.method import STATES, State
 from ragauge.report.figures.style import ABOUT, method_style
 from ragauge.results import states, timing
 from ragauge.results.capacity import capacities
@@ -31,7 +32,7 @@ from ragauge.results.stats import (
     paired_test,
     resampled_means,
 )
-from ragauge.results.times import LatencyTimes, State
+from ragauge.results.times import LatencyTimes
 
 # of the questions, embedded in the page: it recomputes standings in any state
 RESAMPLES = 1000
@@ -40,13 +41,13 @@ ENOUGH_QUESTIONS = 50  # below which, of a reference too, a recommendation is pr
 WITHOUT_DOCUMENTS = "closed_book"  # the method that a recommended one must be better than
 FULL_PROMPT = "naive"
 FIRST_PASSAGE = ("top", 1)  # method and top_k of the retriever's first passage
-# what is waited for -> (name, unit); in the order of preference
+# what is waited for, in the order of preference
 COSTS = {
-    "total_s": ("whole answer, latency protocol", "s"),
-    "first_token_s": ("first token, latency protocol", "s"),
-    "answering_total_s": ("whole answer, answering run", "s"),
-    "answering_first_token_s": ("first token, answering run", "s"),
-    "compute_cycles": ("compute cycles, online MACs", "MAC"),
+    "total_s": {"name": "whole answer, latency protocol", "unit": "s"},
+    "first_token_s": {"name": "first token, latency protocol", "unit": "s"},
+    "answering_total_s": {"name": "whole answer, answering run", "unit": "s"},
+    "answering_first_token_s": {"name": "first token, answering run", "unit": "s"},
+    "compute_cycles": {"name": "compute cycles, online MACs", "unit": "MAC"},
 }
 PROTOCOL = ("total_s", "first_token_s")
 
@@ -59,8 +60,6 @@ RULE = (
 
 Numbers = JsonObject
 Waits = Mapping[Any, float]  # by question or trial
-# in the page's order
-READ: tuple[State, ...] = ("nothing", "documents", "set")
 
 
 def groups(runs: Runs) -> list[Numbers]:
@@ -112,10 +111,9 @@ def _cached(variants: Sequence[Variant]) -> str | None:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The recommended variant, the best by quality, and it and those tied with it but the first."""
+    """The recommended variant, and the others of the best by quality and those tied with it."""
 
     row: Numbers
-    best: Numbers
     tied: list[Numbers]
 
 
@@ -127,7 +125,7 @@ def recommendation(group: Numbers) -> Recommendation | None:
     target = group["targets"].get(kind, math.inf)
 
     def waited(row: Numbers) -> float:
-        return _or_inf(wait(row, kind, group["state"]) if kind else None)
+        return _or_inf(wait(row, kind, group["state"]))
 
     able = [row for row in group["variants"] if is_candidate(row) and waited(row) <= target]
     if group["withheld"] or not able:
@@ -135,10 +133,9 @@ def recommendation(group: Numbers) -> Recommendation | None:
     able.sort(key=lambda row: (-row["shared_mean"], _or_inf(row["tokens_read"]), row["name"]))
     equals = [row for row in able if row is able[0] or is_tied(able[0], row)]
     fastest = min(equals, key=waited)
-    measured = fastest["costs"][kind].get(group["state"]) if kind else None
-    slower = measured["shorter_than"] if measured else ()
+    slower = _priced(fastest, kind, group["state"]).get("shorter_than", ())
     chosen = next(row for row in equals if row["name"] not in slower)
-    return Recommendation(chosen, able[0], [row for row in equals if row is not chosen])
+    return Recommendation(chosen, [row for row in equals if row is not chosen])
 
 
 def is_candidate(row: Numbers) -> bool:
@@ -154,12 +151,16 @@ def is_tied(best: Numbers, row: Numbers) -> bool:
     return (best["pairs"][row["name"]]["low"] or 0.0) <= 0
 
 
-def wait(row: Numbers, kind: str, state: State) -> float | None:
+def wait(row: Numbers, kind: str | None, state: State) -> float | None:
     """Return a user's wait in the cost's unit, in a state of what was read before the question; None
     where it was not measured.
     """
-    entry = row["costs"][kind].get(state)
-    return entry and float(entry["online"])
+    return _priced(row, kind, state).get("online")
+
+
+def _priced(row: Numbers, kind: str | None, state: State) -> Numbers:
+    """The numbers of a cost in a state; empty where it was not measured."""
+    return row["costs"].get(kind, {}).get(state, {})
 
 
 def _clock(
@@ -168,13 +169,13 @@ def _clock(
     """The cost that a page starts with: of those that end so the first, for a study the first that
     is known of every candidate.
     """
+
+    def is_incomplete(kind: str) -> bool:
+        waits = [wait(row, kind, state) for row in rows if is_candidate(row)]
+        return is_study and None in waits
+
     fitting = [kind for kind in kinds if kind.endswith(ending)]
-    complete = [
-        kind
-        for kind in fitting
-        if not any(is_candidate(row) and wait(row, kind, state) is None for row in rows)
-    ]
-    return next(iter([*(complete if is_study else ()), *fitting]), None)
+    return min(fitting, key=is_incomplete, default=None)
 
 
 def _or_inf(value: float | None) -> float:
@@ -220,9 +221,7 @@ def _provisional(rows: Sequence[Numbers], shared: int, is_study: bool) -> str | 
     compared = [row for row in rows if row["shared_mean"] is not None]
     methods = {row["method"] for row in compared}
     missing = [name for name in (WITHOUT_DOCUMENTS, FULL_PROMPT) if name not in methods]
-    if is_study and not any(
-        (r["method"], r["params"].get("top_k")) == FIRST_PASSAGE for r in compared
-    ):
+    if is_study and not any((r["method"], r["top_k"]) == FIRST_PASSAGE for r in compared):
         missing.append("the retriever's first passage")
     without = f"without the answers of {' and '.join(missing)} to compare with" if missing else None
     return "; ".join(filter(None, [without, few(shared)])) or None
@@ -266,7 +265,7 @@ def _variant(variant: Variant, timed: LatencyTimes | None) -> Numbers:
         "name": variant.name,
         "method": variant.method,
         **dict(zip(("label", "colour", "marker"), method_style(variant.row), strict=True)),
-        "params": {key: value for key, value in variant.options.items() if value is not None},
+        "top_k": variant.param("top_k"),
         "reference": variant.method in REFERENCES,
         "about": ABOUT.get(variant.method),
         "quality": {
@@ -279,7 +278,7 @@ def _variant(variant: Variant, timed: LatencyTimes | None) -> Numbers:
         "capacities": _capacities(variant),
         "preparation": {
             state: {q: measure.value for q, measure in measures.items()}
-            for state in READ
+            for state in STATES
             if (measures := states.preparation(variant, timed, state))
         },
         "tokens_read": _tokens_read(variant),
@@ -293,7 +292,7 @@ def _costs(variant: Variant, timed: LatencyTimes | None) -> dict[str, dict[State
     waits for, with its spread.
     """
     numbers: dict[str, dict[State, Numbers]] = {kind: {} for kind in COSTS}
-    for kind, state in product(COSTS, READ):
+    for kind, state in product(COSTS, STATES):
         if kind == "compute_cycles":
             measure = states.online_cost(variant, state)
             waits: Waits = {"mean": measure.value or math.nan}
@@ -305,7 +304,6 @@ def _costs(variant: Variant, timed: LatencyTimes | None) -> dict[str, dict[State
                 "online": measure.value,
                 "low": measure.low,
                 "high": measure.high,
-                "n": measure.n,
                 "waits": waits,
             }
     return numbers
@@ -328,7 +326,7 @@ def _compare_waits(rows: Sequence[Numbers]) -> None:
     """Replace the waits of each cost by the names of the variants whose waits are longer than they
     by more than chance, or not known.
     """
-    for kind, state in product(COSTS, READ):
+    for kind, state in product(COSTS, STATES):
         known = {row["name"]: row["costs"][kind].get(state) for row in rows}
         waits = {name: entry.pop("waits") if entry else {} for name, entry in known.items()}
         for name, entry in known.items():

@@ -8,9 +8,9 @@ page's head lets no other script run.
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Iterable
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from ragauge._version import __version__
 from ragauge.config.launch.files import rerun_command
 from ragauge.io.files import write_file
 from ragauge.io.jsonl import JsonObject
+from ragauge.report.figures.footer import distinct
 from ragauge.report.page import blocks, numbers, rendered
 from ragauge.report.page.problems import Problem, problems
 from ragauge.results import provenance
@@ -55,16 +56,14 @@ def page(runs: Runs, folder: Path) -> str:
         problem for items in sections.values() for item in items for problem in item.problems
     ]
     if not saved.is_file():
-        lacking.append(Problem("Provenance as a file", str(saved), "no such file", "provenance"))
+        lacking.append(Problem("Provenance as a file", saved, "no such file", "provenance"))
     parts = "\n".join(_own(name) for name in SCRIPTS)
     # the first line of D3 names its version and holder; its licence (BSD-3-Clause) goes with it
     d3 = Path(urls.D3_LOCAL).read_text(encoding="utf-8").strip()
     scripts = {"d3": d3, "code": f'"use strict";\n(() => {{\n{parts}\nstart();\n}})();'}
     payload = {
         "groups": numbers.groups(runs),
-        "kinds": {
-            kind: {"name": name, "unit": unit} for kind, (name, unit) in numbers.COSTS.items()
-        },
+        "kinds": numbers.COSTS,
         "resamples": numbers.RESAMPLES,
         "rule": numbers.RULE,
         "call": blocks.CALL,
@@ -100,7 +99,7 @@ def _template() -> Template:
 
 def script_json(data: Any) -> str:
     """JSON that is safe in a script element: no text in it can end the element or open another."""
-    text = json.dumps(blocks.finite(data), separators=(",", ":"), allow_nan=False)
+    text = blocks.compact_json(data)
     return text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")
 
 
@@ -116,29 +115,21 @@ def shown(value: Any) -> str:
 
 def with_code(text: str) -> Markup:
     """A docstring's paragraph with what stands between backquotes as code."""
-    parts = text.split("`")
-    marked = [
-        Markup("<code>{}</code>").format(part) if i % 2 else escape(part)
-        for i, part in enumerate(parts)
-    ]
-    return Markup("").join(marked)
+    return Markup(re.sub("`(.*?)`", r"<code>\1</code>", escape(text)))
 
 
 def _summary(runs: Runs) -> JsonObject:
-    questions = {
-        d: max(len(v.records) for v in runs.run if v.dataset == d)
-        for d in dict.fromkeys(group.dataset for group in runs.groups())
-    }
+    questions: dict[str, int] = {}
+    for v in runs.run:
+        questions[v.dataset] = max(len(v.records), questions.get(v.dataset, 0))
     return {
-        "variants": len(dict.fromkeys(v.name for v in runs.run)),
+        "variants": len({v.name for v in runs.run}),
         "records": sum(len(v.records) for v in runs.run),
-        "models": list(dict.fromkeys(f"{v.model} ({v.engine})" for v in runs.run)),
+        "models": distinct(f"{v.model} ({v.engine})" for v in runs.run),
         "questions": questions,
         "asked": {d: e.limit for d, e in runs.config.datasets.items()},
-        "machines": list(dict.fromkeys(filter(None, map(_machine, runs.run)))),
-        "code": list(
-            dict.fromkeys(filter(None, (commit(v.meta.get("provenance") or {}) for v in runs.run)))
-        ),
+        "machines": distinct(map(_machine, runs.run)),
+        "code": distinct(commit(v.meta.get("provenance") or {}) for v in runs.run),
     }
 
 
@@ -167,4 +158,4 @@ def _policy(scripts: Iterable[str]) -> str:
 
 
 def _own(name: str) -> str:
-    return (files("ragauge.report.page") / name).read_text(encoding="utf-8")
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")

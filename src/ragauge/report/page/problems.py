@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from ragauge.io import records
 from ragauge.results.pipelines import pipelines
@@ -18,7 +19,7 @@ class Problem:
     """Something that is missing from the report, or doubtful in it."""
 
     what: str
-    path: str  # of the file
+    path: Path  # of the file
     why: str
     rule: str  # of the workflow, that makes the file
 
@@ -34,7 +35,7 @@ def _answers(runs: Runs) -> Iterator[Problem]:
         key = (variant.dataset, variant.model, variant.name)
         for why in _doubts(variant, limits.get(key), is_configured=key in limits):
             what = f"Answers of {variant.name} on {variant.dataset} with {variant.model}"
-            yield Problem(what, str(variant.path), why, "answers")
+            yield Problem(what, variant.path, why, "answers")
 
 
 def _data(runs: Runs) -> Iterator[Problem]:
@@ -42,10 +43,10 @@ def _data(runs: Runs) -> Iterator[Problem]:
     for dataset, path in data.items():
         if not path.is_file():
             why = "no such file: no titles of documents"
-            yield Problem(f"Questions of {dataset}", str(path), why, "data")
+            yield Problem(f"Questions of {dataset}", path, why, "data")
     for dataset, path in data.items():
         if runs.metrics(dataset) == WITHOUT_LABELS:
-            yield Problem(f"Known answers of {dataset}", str(path), UNLABELLED, "data")
+            yield Problem(f"Known answers of {dataset}", path, UNLABELLED, "data")
 
 
 def _doubts(variant: Variant, limit: int | None, is_configured: bool) -> Iterator[str]:
@@ -81,7 +82,7 @@ def _latencies(runs: Runs) -> Iterator[Problem]:
     for dataset, model in dict.fromkeys([*runs.config.measured("latency"), *refused]):
         path = runs.folder / "latency" / dataset / f"{model}.json"
         if why := refused.get((dataset, model)) or ("" if path.exists() else "no such file"):
-            yield Problem(f"Latency of {model} on {dataset}", str(path), why, "latency")
+            yield Problem(f"Latency of {model} on {dataset}", path, why, "latency")
 
 
 def _pipelines(runs: Runs) -> Iterator[Problem]:
@@ -90,4 +91,4 @@ def _pipelines(runs: Runs) -> Iterator[Problem]:
         if failed := pipeline.failed:
             why = f"{len(failed)} of {len(pipeline.all_records)} sequences failed; the first: {failed[0].reason}"
         if why:
-            yield Problem(f"Pipeline {pipeline.name}", str(pipeline.path), why, "pipeline")
+            yield Problem(f"Pipeline {pipeline.name}", pipeline.path, why, "pipeline")

@@ -74,14 +74,14 @@ def _fill_table(item: RenderedItem, runs: Runs, folder: Path) -> Iterator[Proble
     try:
         table = pd.read_csv(path, dtype=str, keep_default_na=False)  # its keys as text
         for name in NUMBERS:
-            table[name] = pd.to_numeric(table[name].replace("", None), errors="coerce")
+            table[name] = pd.to_numeric(table[name], errors="coerce")
         table = table.assign(n=table["n"].fillna(0).astype(int))
         item.columns, rows, item.notes = writing.wide(table)
         linked = {f"{v.dataset}/{v.model}/{v.name}" for v in runs.run}
         item.rows = [_cells(item.columns, row, linked) for row in rows]
         item.footer = writing.small_print(item.name, runs, table)
     except (FileNotFoundError, NotADirectoryError):
-        yield Problem(f"Table of {item.name}", str(path), "not rendered: no such file", item.name)
+        yield Problem(f"Table of {item.name}", path, "not rendered: no such file", item.name)
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path}: not a table of `ragauge report item`: {error}") from error
 
@@ -95,7 +95,7 @@ def _fill_picture(item: RenderedItem, folder: Path) -> Iterator[Problem]:
         data = path.read_bytes()
     except OSError as error:
         why = f"not rendered: {error.strerror}"
-        yield Problem(f"Picture of {item.name}", str(path), why, item.name)
+        yield Problem(f"Picture of {item.name}", path, why, item.name)
         return
     size = re.search(rb'<svg[^>]*? width="([\d.]+)pt" height="([\d.]+)pt"', data[:4000])
     if size:
@@ -113,6 +113,6 @@ def _cells(columns: Sequence[Column], row: Sequence[str], known: set[str]) -> li
     cells = []
     for column, text in texts:
         measured = column.holds == "measured" and bool(text)
-        leads = address in known and (measured or (text and column.name == "variant"))
+        leads = address in known and (measured or column.name == "variant")
         cells.append(RenderedCell(text, measured, address if leads else None))
     return cells
