@@ -35,9 +35,9 @@ TYPES = {
 }
 
 
-def causal(tokens: int) -> Tensor:
+def causal(tokens: int, device: torch.device | None = None) -> Tensor:
     """A causal mask as a bias of the scores (token, token) of new tokens."""
-    places = torch.arange(tokens)
+    places = torch.arange(tokens, device=device)
     return torch.where(places[None] > places[:, None], HIDDEN, 0.0)
 
 

@@ -1,4 +1,5 @@
-"""RETRO in torch: its weights, random ones or a converted checkpoint's, and reading with it.
+"""RETRO: its weights, random ones or a converted checkpoint's, and reading with it, whether torch or
+ONNX Runtime runs its parts.
 
 The last token of a query is the first that attends to its neighbours. The states of the query's
 tokens condition the encoder, so neighbours are encoded when it is read.
@@ -6,12 +7,12 @@ tokens condition the encoder, so neighbours are encoded when it is read.
 
 from __future__ import annotations
 
+import math
 import time
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from pydantic import TypeAdapter
@@ -21,9 +22,11 @@ from torch import Tensor
 
 from ragauge.cost.trace import Call
 from ragauge.engines.loading import DTYPES
+from ragauge.engines.onnx.runtime import Slots
 from ragauge.engines.protocol import Traced
 from ragauge.errors import UserError, error_line, in_one_line
 from ragauge.pipelines.modes._retro_network import RetroNetwork
+from ragauge.pipelines.modes._retro_parts import PARTS, TorchGraph, split
 from ragauge.pipelines.modes.base import Checkpoint
 from ragauge.pipelines.reader import SequenceReader, Tokens
 from ragauge.pipelines.sizes import PAPER, Sizes
@@ -88,37 +91,39 @@ def read_folder(folder: Path) -> RetroNetwork:
     return network
 
 
-class OwnReader(SequenceReader):
-    """One sequence of RETRO's, whatever runs it.
+class RetroReader(SequenceReader):
+    """One sequence, whatever runs the parts: keys and values of its tokens in slots, states that
+    condition the encoder, keys of encoded neighbours.
 
     The query conditions the encoder: neighbours cannot be read ahead.
     """
 
-    def __init__(self, lm: Traced) -> None:
+    def __init__(self, lm: Any) -> None:
+        """`lm`: a `RetroLM`, or the same in ONNX Runtime."""
         super().__init__(lm)
+        self._vocab = lm.vocab
+        self._nothing = lm.nothing
+        self._lower, self._encoder, self._upper = (lm.graphs[name] for name in PARTS)
+        low = self._lower.past_sizes
+        high = self._upper.past_sizes
+        # (heads, dim)
+        self._low = list(low)
+        self._high = list(high)
+        self._row = next(iter(low.values()))
+        self._slots = Slots(low | high, 0, self._lower.types["states"][0], self._lower.device)
+        # of the last tokens, at the first cross-attention
+        self._states = self._lower.empty("states", 0, math.prod(self._row))
+        self._memory = self._nothing  # of encoded neighbours
         # neighbours not encoded yet: the query's last token is not read
         self._pending: list[Tokens] | None = None
         self._since = 0  # the place of that token, from which cross-attention counts
         self._encoding_s = 0.0  # of neighbours, within the current read
 
-    @abstractmethod
-    def forward(self, ids: Tokens) -> Tensor:
-        """Read tokens: logits (token, vocab).
-
-        `encode_pending` is called in the first layer with cross-attention.
-        """
-
-    @abstractmethod
-    def encode(self, neighbours: Sequence[Sequence[Tokens]], positions: Sequence[int]) -> None:
-        """Let tokens attend to these neighbours, by length, with the places of their tokens; none:
-        to none.
-        """
-
     def attach(self, neighbours: Sequence[Tokens]) -> None:
         """See `SequenceReader.attach`; they are encoded when the next token is read."""
         self._pending = list(neighbours)
         self._since = self.length
-        self.encode([], [])
+        self._memory = self._nothing
 
     @torch.inference_mode()
     def read(self, ids: Tokens) -> Tensor:
@@ -130,7 +135,7 @@ class OwnReader(SequenceReader):
         started = time.perf_counter()
         past = self.length
         self._encoding_s = 0.0
-        logits = self.forward(ids)
+        logits = self._forward(ids)
         self.lm.synchronize()
         seconds = time.perf_counter() - started - self._encoding_s  # which is a call of its own
         self.note(Call("read", (len(ids),), (past,), logits=(1,), seconds=seconds))
@@ -138,32 +143,75 @@ class OwnReader(SequenceReader):
 
     @torch.inference_mode()
     def decode(self, logits: Tensor, tokens: int) -> list[int]:
-        return self.decode_with(self.forward, logits, tokens, self.length)
+        return self.decode_with(self._forward, logits, tokens, self.length)
 
-    def encode_pending(self) -> None:
+    def _forward(self, ids: Tokens) -> Tensor:
+        """Read tokens: logits (token, vocab)."""
+        first = self.length
+        count = len(ids)
+        slots = self._slots
+        slots.reserve(first + count)
+        positions = torch.arange(first, first + count, device=self._lower.device)
+        states = self._lower.empty("states", count, self._states.shape[1])
+        new = slots.room(count)
+        read = {
+            "ids": self._lower.tensor("ids", ids),
+            "positions": positions,
+            **slots.feeds(self._low),
+        }
+        self._lower.run(read, {"states": states, **slots.outputs(new, self._low)})
+        self._states = torch.cat([self._states, states])[-CHUNK:]
+        if self._pending is not None:
+            self._encode_pending()
+        logits = self._upper.empty("logits", count, self._vocab)
+        read = {
+            "states": states,
+            "positions": positions,
+            "behind": positions - self._since,
+            **slots.feeds(self._high),
+            **self._memory,
+        }
+        self._upper.run(read, {"logits": logits, **slots.outputs(new, self._high)})
+        slots.put(new, first)
+        self.length += count
+        return logits.float()
+
+    def _encode_pending(self) -> None:
         """Encode the pending neighbours, given the states of the query's tokens, of which the last
         was just read.
         """
-        pending = self._pending
+        texts = self._pending or []
         self._pending = None
-        if not pending or not any(map(len, pending)):
-            return
-        self.lm.synchronize()
-        started = time.perf_counter()
+        if any(map(len, texts)):
+            self.lm.synchronize()
+            started = time.perf_counter()
+            read = self.encode(texts)
+            self.lm.synchronize()
+            self._encoding_s = time.perf_counter() - started
+            self.note(Call("neighbours", (read,), (0,), seconds=self._encoding_s))
+
+    def encode(self, texts: Sequence[Tokens]) -> int:
+        """Let tokens attend to these neighbours; return how many tokens they have."""
         alike: dict[int, list[int]] = {}  # numbers of the neighbours, by length
-        for number, ids in enumerate(pending):
+        for number, ids in enumerate(texts):
             if len(ids):
                 alike.setdefault(len(ids), []).append(number)
-        positions = [
-            number * NEIGHBOUR + i
-            for length, numbers in alike.items()
-            for number in numbers
-            for i in range(length)
-        ]
-        self.encode([[pending[number] for number in same] for same in alike.values()], positions)
-        self.lm.synchronize()
-        self._encoding_s = time.perf_counter() - started
-        self.note(Call("neighbours", (len(positions),), (0,), seconds=self._encoding_s))
+        heads, dim = self._row
+        encoder = self._encoder
+        states = self._states.contiguous()
+        encoded = []
+        places: list[int] = []
+        for length, numbers in alike.items():
+            ids = encoder.tensor("neighbours", [texts[number] for number in numbers])
+            outputs = {n: encoder.empty(n, heads, ids.numel(), dim) for n in encoder.outputs}
+            encoder.run({"neighbours": ids, "states": states}, outputs)
+            encoded.append(outputs)
+            for number in numbers:
+                places += range(number * NEIGHBOUR, number * NEIGHBOUR + length)
+        self._memory = {n: torch.cat([part[n] for part in encoded], 1) for n in encoder.outputs}
+        self._memory["reads"] = self._upper.tensor("reads", [1.0])
+        self._memory["places"] = self._upper.tensor("places", places)
+        return len(places)
 
 
 class RetroLM(Traced):
@@ -171,70 +219,19 @@ class RetroLM(Traced):
     while `tracing`.
     """
 
+    nothing: ClassVar[dict[str, Tensor]] = {}  # what `upper` takes where there are no neighbours
+
     def __init__(self, network: RetroNetwork, tokenizer: Any = None) -> None:
-        self.network = network
         self.tokenizer = tokenizer
-        self.device = network.head.weight.device
+        weight = network.head.weight
+        self.device = weight.device
+        self.vocab = network.sizes.vocab
+        self.graphs = {name: TorchGraph(part) for name, part in split(network).items()}
 
     def synchronize(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
     def open(self, tokens: int, neighbour_tokens: int = 0) -> RetroReader:
-        """See `NeighbourModel.open`; neighbours take no room in the cache."""
-        return RetroReader(self, tokens)
-
-
-class RetroReader(OwnReader):
-    """One sequence: keys and values of its tokens, states that condition the encoder, keys of
-    encoded neighbours.
-    """
-
-    def __init__(self, lm: RetroLM, capacity: int) -> None:
-        super().__init__(lm)
-        self.network = lm.network
-        self.device = lm.device
-        sizes = self.network.sizes
-        dtype = lm.network.head.weight.dtype
-        room = (sizes.layers, 2, sizes.heads, capacity, sizes.width // sizes.heads)
-        self._kv = torch.empty(room, dtype=dtype, device=lm.device)
-        # of the last tokens, at the first layer with cross-attention
-        self._states = torch.empty(0, sizes.width, dtype=dtype, device=lm.device)
-        # by layer: keys and values of the encoded neighbours
-        self._cross: dict[int, tuple[Tensor, Tensor]] = {}
-        self._places = torch.empty(0, dtype=torch.long, device=lm.device)  # of these keys
-
-    def forward(self, ids: Tokens) -> Tensor:
-        network = self.network
-        stop = self.length + len(ids)
-        x = network.embedding(torch.tensor(ids, device=self.device))
-        positions = torch.arange(stop, device=self.device)
-        new = positions[self.length :]
-        hidden = positions[None] > positions[self.length :, None]
-        for index, layer in enumerate(network.layers):
-            y = layer.attention_norm(x)
-            self._kv[index, :, :, self.length : stop] = torch.stack(layer.attention.keys(y))
-            bias = layer.attention.bias(new, positions).masked_fill(hidden, float("-inf"))
-            x = x + layer.attention(y, *self._kv[index, :, :, :stop], bias)
-            if index == network.sizes.cross[0]:
-                self._states = torch.cat([self._states, x])[-CHUNK:]
-                self.encode_pending()
-            if layer.cross is not None and layer.cross_norm is not None and index in self._cross:
-                bias = layer.cross.bias(new - self._since, self._places)
-                x = x + layer.cross(layer.cross_norm(x), *self._cross[index], bias)
-            x = x + layer.ffn(layer.ffn_norm(x))
-        self.length = stop
-        return network.head(network.norm(x))
-
-    def encode(self, neighbours: Sequence[Sequence[Tokens]], positions: Sequence[int]) -> None:
-        self._cross = {}
-        if not neighbours:
-            return
-        self._places = torch.tensor(positions, device=self.device)
-        groups = [torch.tensor(same, device=self.device) for same in neighbours]
-        encoded = torch.cat(
-            [self.network.encoder(ids, self._states).flatten(0, 1) for ids in groups]
-        )
-        for index, layer in enumerate(self.network.layers):
-            if layer.cross is not None:
-                self._cross[index] = layer.cross.keys(encoded)
+        """See `NeighbourModel.open`; slots grow with the sequence, whatever its `tokens`."""
+        return RetroReader(self)
