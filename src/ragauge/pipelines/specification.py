@@ -119,10 +119,8 @@ def read_index_facts(folder: Path, configured: IndexFacts | None = None) -> Inde
         UserError: there is no merged index.
     """
     manifest = read_object(folder / "merged" / "manifest.json")
-    settings = read_recipe(manifest).model_dump(exclude={"parts"})
     shards = len(list(folder.parent.parent.glob("embeddings/*/manifest.json")))  # of the database
-    if settings["shards"] == shards:
-        settings["shards"] = None
+    settings = read_recipe(manifest, shards).model_dump(exclude={"parts"})
     facts = describe_index(folder.name, settings, manifest["vectors"])
     if configured and configured.nprobe:
         return facts.model_copy(update={"nprobe": configured.nprobe})

@@ -182,25 +182,23 @@ def mark(database: Path, shards: int, number: int, sets: Sequence[str] = ()) -> 
 def gather(database: Path, shards: int, sets: Sequence[str] = ()) -> bool:
     """List the shards and their near-duplicates in order. Returns and raises as `mark`."""
     parts, _, gathered_from = _parts(database, shards, sets)
-    marked = []
-    for number, part in enumerate(parts):
-        marks = stored.marked_folder(database, number)
-        marked.append(folders.read(marks, stored.MARKED))
-        if marked[-1]["made_from"] != {"shard": part.sha256, **gathered_from}:
+    marked = [
+        BuiltFolder(stored.marked_folder(database, number), stored.MARKED)
+        for number in range(shards)
+    ]
+    for part, marks in zip(parts, marked, strict=True):
+        if marks.manifest["made_from"] != {"shard": part.sha256, **gathered_from}:
             raise UserError(
-                f"{marks}: near-duplicates of evaluation text that has changed since; mark them again"
+                f"{marks.folder}: near-duplicates of evaluation text that has changed since; mark them again"
             )
 
     def make(folder: Path) -> dict[str, Any]:
         starts = np.cumsum([0, *(part.documents for part in parts)])
         with open(folder / "near_duplicates.bin", "wb") as file:
-            for number, start in enumerate(starts[:-1]):
-                documents = np.fromfile(
-                    stored.marked_folder(database, number) / "documents.bin", dtype=np.int64
-                )
-                file.write((start + documents).tobytes())
+            for marks, start in zip(marked, starts, strict=False):
+                file.write((start + marks.array("documents.bin", "int64")).tobytes())
         return {
-            "counts": _totals([part.manifest for part in parts]) | _totals(marked),
+            "counts": _totals(parts) | _totals(marked),
             "tokenizer": parts[0].manifest["made_from"]["tokenizer"],
             "tokenizer_source": parts[0].manifest["tokenizer_source"],
             "chunk_tokens": parts[0].chunk_tokens,
@@ -239,11 +237,9 @@ def _read_by(tokenizer: Any, ids: Iterable[list[int]]) -> Iterator[str]:
     return (tokenizer.decode(each) for each in ids)
 
 
-def _totals(manifests: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    return {
-        name: sum(manifest["counts"][name] for manifest in manifests)
-        for name in manifests[0]["counts"]
-    }
+def _totals(built: Sequence[BuiltFolder]) -> dict[str, int]:
+    counts = [folder.manifest["counts"] for folder in built]
+    return {name: sum(part[name] for part in counts) for name in counts[0]}
 
 
 def _write_document(

@@ -21,8 +21,6 @@ class Coder:
         """Take faiss's index, with centroids of residuals, as `index_factory` makes it."""
         import faiss
 
-        assert index.by_residual
-        assert index.pq.nbits == 8
         pq = index.pq
         centroids = faiss.vector_to_array(pq.centroids).reshape(pq.M, pq.ksub, pq.dsub)
         self.index = index

@@ -65,10 +65,10 @@ def marked_folder(database: Path, number: int) -> Path:
 class BuiltFolder:
     """A folder of a database with its manifest; its arrays are memory-mapped."""
 
-    def __init__(self, folder: Path, kind: str) -> None:
-        """Raises UserError if a file is missing, truncated."""
+    def __init__(self, folder: Path, kind: str, hashed: str = "") -> None:
+        """Raises UserError if a file is missing, truncated; `hashed` as of `folders.read`."""
         self.folder = folder
-        self.manifest = folders.read(folder, kind)
+        self.manifest = folders.read(folder, kind, hashed=hashed)
         self.sha256 = folders.sha256(folder)  # its identity
 
     def array(self, name: str, dtype: str, *row: int) -> np.ndarray:

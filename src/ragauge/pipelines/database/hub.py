@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -41,17 +42,22 @@ def pinned(source: str, commit: bool = False) -> Pin:
 
 
 def _commit(source: str, revision: str | None = None) -> str:
-    try:
+    with _asking(source):
         return dataset_commit(str(fields(source)["path"]), revision)
-    except Exception as error:  # of the hub, of two generations of its HTTP library
-        raise _unreachable(source, error) from error
 
 
-def _unreachable(source: str, error: Exception) -> UserError:
-    reason = redacted(" ".join(str(error).split()))[:200]
-    return UserError(
-        f"corpus {source}: the hub does not answer ({type(error).__name__}: {reason}); name local files"
-    )
+@contextmanager
+def _asking(source: str) -> Iterator[None]:
+    """Raise any error of the block as one of the hub: there are many types, of the network, of the
+    hub, of two generations of its HTTP library, of the parser.
+    """
+    try:
+        yield
+    except Exception as error:
+        reason = redacted(" ".join(str(error).split()))[:200]
+        raise UserError(
+            f"corpus {source}: the hub does not answer ({type(error).__name__}: {reason}); name local files"
+        ) from error
 
 
 def read(source: str, text_field: str, share: ShardShare) -> tuple[Iterator[ParseDocument], bool]:
@@ -65,7 +71,7 @@ def read(source: str, text_field: str, share: ShardShare) -> tuple[Iterator[Pars
 
     named = fields(source)
     commit = pinned(source).revision
-    try:
+    with _asking(source):
         stream: Any = load_dataset(
             named["path"], named["name"], revision=commit, split="train", streaming=True
         )
@@ -73,13 +79,9 @@ def read(source: str, text_field: str, share: ShardShare) -> tuple[Iterator[Pars
         return _read_stream(
             source, text_field, stream.shard(share.of, share.number) if owned else stream
         ), owned
-    except Exception as error:  # the library raises many types: of the network, the hub, the parser
-        raise _unreachable(source, error) from error
 
 
 def _read_stream(source: str, text_field: str, stream: Any) -> Iterator[ParseDocument]:
-    try:
+    with _asking(source):
         for number, record in enumerate(stream):
             yield partial(parse_record, record, text_field, f"{source}: record {number}")
-    except Exception as error:
-        raise _unreachable(source, error) from error

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Self
 
@@ -15,7 +16,7 @@ from ragauge.errors import UserError
 from ragauge.io.progress import bar
 from ragauge.pipelines.database.database import Database
 from ragauge.pipelines.database.embed import Embeddings, normalised
-from ragauge.pipelines.indexes.base.recipe import IndexRecipe
+from ragauge.pipelines.indexes.base.recipe import Block, IndexRecipe
 
 BLOCK_VECTORS = 16384  # in memory at a time, in float32
 # length of what is added to a unit vector: the sum has a cosine of 0.7 with it, less than a good
@@ -85,35 +86,24 @@ class Vectors:
 
     def drawn(self, shard: int) -> int:
         """Return how many vectors are drawn around those of a shard: its share of the missing ones."""
-        if self.recipe.filled is None:
-            return 0
-        before = sum(self.counts[:shard])
         missing = self.total - self.real
-        return missing * (before + self.counts[shard]) // self.real - missing * before // self.real
+        before, after = (
+            missing * sum(self.counts[:stop]) // max(1, self.real) for stop in (shard, shard + 1)
+        )
+        return after - before
 
-    def blocks(self, shard: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """(vectors (n, dim) float32, ids (n,) int64) of a shard; ids of drawn ones are chunks,
-        modulo their number.
-        """
-        rows = self.rows(shard)
-        embeddings = self.embeddings[shard].vectors
-        start = int(self.database.chunk_starts[shard])
-        drawn = self.drawn(shard)
-        with bar(f"vectors of shard {shard}", "vector", len(rows) + drawn) as progress:
-            for first in range(0, len(rows), BLOCK_VECTORS):
-                taken = rows[first : first + BLOCK_VECTORS]
-                yield embeddings[taken].astype(np.float32), start + taken
-                progress.update(len(taken))
-            for first in range(0, drawn, BLOCK_VECTORS):
-                numbers = np.arange(first, min(first + BLOCK_VECTORS, drawn))
-                taken = rows[numbers % len(rows)]
-                copies = 1 + numbers // len(rows)
-                draw = np.random.default_rng([self.recipe.seed, shard, first])
-                yield (
-                    _around(embeddings[taken].astype(np.float32), draw),
-                    start + taken + copies * len(self.database),
-                )
-                progress.update(len(taken))
+    def blocks(self, shard: int) -> Iterator[Block]:
+        """Yield the vectors of a shard; ids of drawn ones are chunks, modulo their number."""
+        own = self.counts[shard]
+        every = own + self.drawn(shard)
+        with bar(f"vectors of shard {shard}", "vector", every) as progress:
+            for block, ids in chain(self.own_blocks(shard), self._blocks(shard, own, every)):
+                yield block, ids
+                progress.update(len(ids))
+
+    def own_blocks(self, shard: int) -> Iterator[Block]:
+        """As `blocks`, without drawn vectors."""
+        return self._blocks(shard, 0, self.counts[shard])
 
     def sample(self, count: int) -> np.ndarray:
         """At most `count` vectors (n, dim) float32, evenly over shards and rows, drawn ones in
@@ -123,17 +113,30 @@ class Vectors:
         positions = np.arange(count) * self.total // count
         start = 0
         parts = list[np.ndarray]()
-        for shard, embeddings in enumerate(self.embeddings):
-            rows = self.rows(shard)
-            end = start + len(rows) + self.drawn(shard)
+        for shard, own in enumerate(self.counts):
+            end = start + own + self.drawn(shard)
             sampled = positions[slice(*np.searchsorted(positions, (start, end)))] - start
-            vectors = embeddings.vectors[rows[sampled % max(1, len(rows))]].astype(np.float32)
-            is_drawn = sampled >= len(rows)
-            draw = np.random.default_rng([self.recipe.seed, shard])
-            vectors[is_drawn] = _around(vectors[is_drawn], draw)
-            parts.append(vectors)
+            parts.append(self._at(shard, self.rows(shard), sampled, 0))
             start = end
         return np.concatenate(parts)
+
+    def _blocks(self, shard: int, start: int, stop: int) -> Iterator[Block]:
+        rows = self.rows(shard)
+        for first in range(start, stop, BLOCK_VECTORS):
+            positions = np.arange(first, min(first + BLOCK_VECTORS, stop))
+            copies = positions // len(rows)
+            ids = self.database.chunk_starts[shard] + rows[positions % len(rows)]
+            vectors = self._at(shard, rows, positions, first - start)
+            yield vectors, ids + copies * len(self.database)
+
+    def _at(self, shard: int, rows: np.ndarray, positions: np.ndarray, block: int) -> np.ndarray:
+        """Vectors at positions of a shard: those of its rows, then those drawn around them."""
+        chosen = rows[positions % max(1, len(rows))]
+        vectors = self.embeddings[shard].vectors[chosen].astype(np.float32)
+        is_drawn = positions >= len(rows)
+        draw = np.random.default_rng([self.recipe.seed, shard, block])
+        vectors[is_drawn] = _around(vectors[is_drawn], draw)
+        return vectors
 
 
 def _around(vectors: np.ndarray, draw: np.random.Generator) -> np.ndarray:

@@ -55,36 +55,39 @@ class DatabaseBuild:
         recipe: Any = settings.indexes.get(label)  # of a step of an index
         if recipe and self.threads:
             faiss.omp_set_num_threads(self.threads)
-        if step == "chunks":
-            is_new = chunking.build_shard(folder, settings, shard)
-            result = f"chunks of shard {shard}"
-        elif step == "evaluation":
-            is_new = chunking.build_evaluation_set(folder, label, settings.evaluation_sets[label])
-            result = f"evaluation set {label}"
-        elif step == "mark":
-            is_new = chunking.mark(folder, settings.shards, shard, sets)
-            result = f"near-duplicates of shard {shard}"
-        elif step == "gather":
-            is_new = chunking.gather(folder, settings.shards, sets)
-            result = "gathered"
-        elif step == "embed":
-            engine = "torch" if settings.device == "cuda" else settings.engine
-            encoder = embed.EncoderChoice(
-                settings.encoder, engine, self.threads, settings.dtype, settings.device
-            )
-            is_new = embed.build_embeddings(folder, shard, encoder)
-            result = f"embeddings of shard {shard}"
-        elif step == "train":
-            is_new = index.train(folder, label, recipe)
-            result = f"index {label}: trained"
-        elif step == "add":
-            is_new = index.add(folder, label, recipe, shard)
-            result = f"index {label}: shard {shard} added"
-        else:
-            for number in range(recipe.parts if recipe.parts > 1 else 0):
-                index.merge(folder, label, recipe, (number, recipe.parts))
-            is_new = index.merge(folder, label, recipe)
-            result = f"index {label}: merged"
+        match step:
+            case "chunks":
+                is_new = chunking.build_shard(folder, settings, shard)
+                result = f"chunks of shard {shard}"
+            case "evaluation":
+                is_new = chunking.build_evaluation_set(
+                    folder, label, settings.evaluation_sets[label]
+                )
+                result = f"evaluation set {label}"
+            case "mark":
+                is_new = chunking.mark(folder, settings.shards, shard, sets)
+                result = f"near-duplicates of shard {shard}"
+            case "gather":
+                is_new = chunking.gather(folder, settings.shards, sets)
+                result = "gathered"
+            case "embed":
+                engine = "torch" if settings.device == "cuda" else settings.engine
+                encoder = embed.EncoderChoice(
+                    settings.encoder, engine, self.threads, settings.dtype, settings.device
+                )
+                is_new = embed.build_embeddings(folder, shard, encoder)
+                result = f"embeddings of shard {shard}"
+            case "train":
+                is_new = index.train(folder, label, recipe)
+                result = f"index {label}: trained"
+            case "add":
+                is_new = index.add(folder, label, recipe, shard)
+                result = f"index {label}: shard {shard} added"
+            case _:
+                for number in range(recipe.parts if recipe.parts > 1 else 0):
+                    index.merge(folder, label, recipe, (number, recipe.parts))
+                is_new = index.merge(folder, label, recipe)
+                result = f"index {label}: merged"
         logger.info("%s%s", result, "" if is_new else ": there already")
         if step == "gather":
             counts = Database(folder).counts

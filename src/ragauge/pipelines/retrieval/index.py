@@ -16,7 +16,7 @@ import numpy as np
 
 from ragauge.errors import UserError
 from ragauge.io import folders
-from ragauge.pipelines.database.database import Database
+from ragauge.pipelines.database.database import BuiltFolder, Database
 from ragauge.pipelines.database.vectors import Vectors
 from ragauge.pipelines.indexes.base.recipe import IndexRecipe, SearchResult
 from ragauge.pipelines.indexes.base.types import read_recipe
@@ -24,6 +24,7 @@ from ragauge.pipelines.indexes.base.types import read_recipe
 TRAINED = "trained index"
 ADDED = "codes of a shard"
 MERGED = "merged index"
+TRUSTED = "*.faiss"  # faiss allocates whatever sizes a file states, so that it is hashed first
 
 
 def index_folder(database: Path, label: str) -> Path:
@@ -59,10 +60,10 @@ def add(folder: Path, label: str, recipe: IndexRecipe, shard: int) -> bool:
             f"shard {shard}: the index takes {len(vectors.embeddings)} shards, counted from 0"
         )
     trained = _trained(folder, label, vectors)
-    made_from = {"trained": folders.sha256(trained), "embeddings": vectors.embeddings[shard].sha256}
+    made_from = {"trained": trained.sha256, "embeddings": vectors.embeddings[shard].sha256}
 
     def make(unfinished: Path) -> Mapping[str, Any]:
-        return {"vectors": recipe.add(vectors, shard, trained, unfinished)}
+        return {"vectors": recipe.add(vectors, shard, trained.folder, unfinished)}
 
     return folders.build(_added_folder(folder, label, shard), ADDED, made_from, make)
 
@@ -78,28 +79,26 @@ def merge(
     trained = _trained(folder, label, vectors)
     every = range(len(vectors.embeddings))
     shards = [
-        _added_folder(folder, label, shard)
+        BuiltFolder(_added_folder(folder, label, shard), ADDED, TRUSTED)
         for shard in (every[part[0] :: part[1]] if part else every)
     ]
     if not shards:
         raise UserError(
             f"part {part}: the index takes {len(every)} shards; none is left for this part"
         )
-    count = 0
-    trained_sha256 = folders.sha256(trained)
     for shard in shards:
-        manifest = _read(shard, ADDED)
-        if manifest["made_from"]["trained"] != trained_sha256:
-            raise UserError(f"{shard}: codes of another trained index; add the shard again")
-        count += manifest["vectors"]
-    made_from = {**_origin(vectors), "shards": [folders.sha256(shard) for shard in shards]}
+        if shard.manifest["made_from"]["trained"] != trained.sha256:
+            raise UserError(f"{shard.folder}: codes of another trained index; add the shard again")
+    made_from = {**_origin(vectors), "shards": [shard.sha256 for shard in shards]}
 
     def make(unfinished: Path) -> Mapping[str, Any]:
-        recipe.merge(trained, shards, unfinished)
-        nprobe = (
-            {recipe.NPROBE_KEY: getattr(recipe, recipe.NPROBE_KEY)} if recipe.NPROBE_KEY else {}
-        )
-        return {"vectors": count, **nprobe, "dim": vectors.dim, "filled": recipe.filled}
+        recipe.merge(trained.folder, [shard.folder for shard in shards], unfinished)
+        return {
+            "vectors": sum(shard.manifest["vectors"] for shard in shards),
+            **recipe.model_dump(include={recipe.NPROBE_KEY or ""}),
+            "dim": vectors.dim,
+            "filled": recipe.filled,
+        }
 
     return folders.build(merged_folder(folder, label, part), MERGED, made_from, make)
 
@@ -113,36 +112,27 @@ def _origin(vectors: Vectors) -> dict[str, Any]:
     }
 
 
-def _trained(folder: Path, label: str, vectors: Vectors) -> Path:
+def _trained(folder: Path, label: str, vectors: Vectors) -> BuiltFolder:
     """Return the trained index; raises UserError if it is of another database or recipe."""
-    trained = index_folder(folder, label) / "trained"
-    if _read(trained, TRAINED)["made_from"] != _origin(vectors):
+    trained = BuiltFolder(index_folder(folder, label) / "trained", TRAINED, TRUSTED)
+    if trained.manifest["made_from"] != _origin(vectors):
         raise UserError(
-            f"{trained}: trained for another database or with other settings; train it again"
+            f"{trained.folder}: trained for another database or with other settings; train it again"
         )
     return trained
 
 
-def _read(folder: Path, kind: str) -> dict[str, Any]:
-    """Return a manifest after hashing the files of faiss, which allocates whatever sizes a file
-    states.
-    """
-    return folders.read(folder, kind, hashed="*.faiss")
-
-
-class Index:
+class Index(BuiltFolder):
     def __init__(self, database: Database, label: str, part: tuple[int, int] | None = None) -> None:
         """Raises UserError: it is missing, truncated, or of another database."""
-        self.folder = merged_folder(database.folder, label, part)
-        self.manifest = _read(self.folder, MERGED)
+        super().__init__(merged_folder(database.folder, label, part), MERGED, TRUSTED)
         self.database = database
         if self.manifest["made_from"]["database"] != database.sha256:
             raise UserError(
                 f"{self.folder}: an index of another database, or of an earlier state of it; "
                 "build it again"
             )
-        self.recipe = read_recipe(self.manifest)
-        self.sha256 = folders.sha256(self.folder)
+        self.recipe = read_recipe(self.manifest, len(database.shards))
         self.encoder_sha256: str = self.manifest["made_from"]["encoder"]  # whose vectors it holds
         self._opened = self.recipe.open(self.folder)
 

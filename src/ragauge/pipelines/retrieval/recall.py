@@ -12,7 +12,7 @@ from ragauge.io import resumed
 from ragauge.io.files import text_sha256, write_file
 from ragauge.pipelines.database.database import Database, encode
 from ragauge.pipelines.database.embed import EncoderChoice
-from ragauge.pipelines.database.vectors import BLOCK_VECTORS, Vectors
+from ragauge.pipelines.database.vectors import Vectors
 from ragauge.pipelines.indexes.base.faiss_files import metric
 from ragauge.pipelines.indexes.base.recipe import SearchResult, nearest
 from ragauge.pipelines.retrieval.index import Index, index_folder
@@ -31,16 +31,11 @@ def exact_search(
 
     heap = faiss.ResultHeap(len(queries), k, keep_max=vectors.recipe.largest_is_nearest)
     for shard in shards:
-        rows = vectors.rows(shard)
-        stored_vectors = vectors.embeddings[shard].vectors
-        start = int(vectors.database.chunk_starts[shard])
-        for first in range(0, len(rows), BLOCK_VECTORS):
-            taken = rows[first : first + BLOCK_VECTORS]
-            block = stored_vectors[taken].astype(np.float32)
-            distances, nearest_rows = faiss.knn(
-                queries, block, min(k, len(taken)), metric=metric(vectors.recipe.metric)
+        for block, ids in vectors.own_blocks(shard):
+            distances, rows = faiss.knn(
+                queries, block, min(k, len(ids)), metric=metric(vectors.recipe.metric)
             )
-            heap.add_result(distances, start + taken[nearest_rows])
+            heap.add_result(distances, ids[rows])
     heap.finalize()
     return heap.D, heap.I
 
@@ -73,9 +68,7 @@ def recall(index: Index, queries: np.ndarray, exact: np.ndarray) -> list[dict[st
         ids = index.search_raw(queries, max(KS), nprobe)[1]
         drawn = float(np.mean(ids >= len(index.database)))
         for k in KS:
-            hits = np.array(
-                [np.isin(ids[i, :k], exact[i, :k]).sum() / k for i in range(len(queries))]
-            )
+            hits = (ids[:, :k, None] == exact[:, None, :k]).any(2).mean(1)
             error = float(hits.std(ddof=1) / np.sqrt(len(hits))) if len(hits) > 1 else None
             measured = {"recall": float(hits.mean()), "standard_error": error, "drawn": drawn}
             rows.append({"k": k, index.recipe.NPROBE_KEY or "nprobe": nprobe, **measured})
@@ -120,13 +113,10 @@ def write_report(
     queries = retriever.encoder.encode(texts[:: max(1, len(texts) // QUERIES)][:QUERIES])
     saved = out.with_name(f".{out.name}.npz")
     exact = resumable_exact_search(vectors, queries, saved)
-    recipe = index.recipe.model_dump()
-    if len(vectors.embeddings) == len(database.shards):
-        recipe["shards"] = None
     rows = recall(index, queries, exact)
     report = {
         "index": index.sha256,
-        "settings": recipe,
+        "settings": index.recipe.model_dump(),
         "vectors": len(index),
         "filled": index.recipe.filled,
         "queries": len(queries),

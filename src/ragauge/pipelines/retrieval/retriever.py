@@ -240,13 +240,7 @@ class Retriever:
     def _text(self, query: Query) -> str:
         if query.text is not None:
             return query.text
-        tokens = list(query.tokens or ())
-        outside = [token for token in tokens if not 0 <= token < self.database.vocabulary]
-        if outside:
-            raise UserError(
-                f"query: token {outside[0]} is beyond the vocabulary of {self.database.vocabulary:,}"
-            )
-        return self.database.tokenizer.decode(tokens)
+        return self.database.tokenizer.decode(list(query.tokens or ()))
 
     def _search(
         self, queries: Sequence[Query], nprobes: Sequence[int], vectors: np.ndarray

@@ -182,7 +182,6 @@ def test_a_budget_takes_the_largest_nprobe_that_fits(retriever):
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ({"tokens": [10**6]}, "token 1000000 is beyond the vocabulary"),
         ({"text": "a", "nprobe": 9}, "nprobe 9: must be from 1 to 8"),
         ({"text": "a", "tokens": [1]}, "query: give tokens or text"),
         ({"text": "a", "continuation": -1}, "query: continuation must be at least 0"),

@@ -23,6 +23,10 @@ DEFAULT_TYPE = "ivf_pq"
 ID_BYTES = 8  # of a vector's number
 
 
+Block: TypeAlias = "tuple[np.ndarray, np.ndarray]"
+"""Vectors (n, dim) float32 and their ids (n,) int64."""
+
+
 class VectorSource(Protocol):
     """The vectors that an index is made of."""
 
@@ -34,8 +38,8 @@ class VectorSource(Protocol):
     def total(self) -> int:
         """Vectors in the index."""
 
-    def blocks(self, shard: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield (vectors (n, dim) float32, ids (n,) int64) of a shard."""
+    def blocks(self, shard: int) -> Iterator[Block]:
+        """Yield the vectors of a shard."""
 
     def sample(self, count: int) -> np.ndarray:
         """At most `count` vectors (n, dim) float32, spread evenly."""

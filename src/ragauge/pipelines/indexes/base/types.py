@@ -16,12 +16,15 @@ def recipe_class(name: str) -> type[IndexRecipe]:
     return registry.component("index", name, IndexRecipe)
 
 
-def read_recipe(manifest: Mapping[str, Any]) -> IndexRecipe:
-    """Return the recipe that a merged index was made with, from its manifest."""
+def read_recipe(manifest: Mapping[str, Any], shards: int) -> IndexRecipe:
+    """Return the recipe that a merged index of a database of so many shards was made with, from its
+    manifest.
+    """
     made_from = manifest["made_from"]
     recipe = recipe_class(made_from["type"])
     keys = {key: made_from[key] for key in recipe.model_fields if key in made_from}
-    keys["shards"] = len(made_from["embeddings"])  # the key itself holds the shards' identities
+    indexed = len(made_from["embeddings"])  # the key itself holds the shards' identities
+    keys["shards"] = indexed if indexed < shards else None
     if recipe.NPROBE_KEY:
         keys[recipe.NPROBE_KEY] = manifest[recipe.NPROBE_KEY]
     return recipe.model_validate(keys)
