@@ -1,6 +1,5 @@
 """Sequences of evaluation text."""
 
-import sys
 from dataclasses import dataclass
 from itertools import islice
 
@@ -33,8 +32,7 @@ def texts(
     Raises UserError: no text is that long, or none has two tokens; there is no such set.
     """
     cut: list[tuple[int, EvaluationStretch]] = []
-    most = min(limit, sys.maxsize) if published and limit else None
-    documents = islice(database.evaluation(evaluation), most)
+    documents = islice(database.evaluation(evaluation), limit if published else None)
     for number, held_out in enumerate(documents):
         [ids] = encode(database.tokenizer, [held_out.text], special=published)
         for part in range(len(ids) > 1 if published else len(ids) // tokens):

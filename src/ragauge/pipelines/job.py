@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -154,11 +154,14 @@ def run(
             """Load the decoder, and connect the searcher: what the pipelines share."""
             lm = first.mode.load(checkpoint)
             database.check_tokenizer(lm.tokenizer, first.source)
-            if searched is None:
-                return {"lm": lm, "passages": database}
-            searcher = searched.connect(database, opened)
-            network_s = searcher.round_trip_s()
-            return {"lm": lm, "passages": database, "searcher": searcher, "network_s": network_s}
+            shared: dict[str, Any] = {"lm": lm, "passages": database}
+            if searched:
+                shared["searcher"] = searched.connect(database, opened)
+                shared["network_s"] = shared["searcher"].round_trip_s()
+            return shared
+
+        def make(specification: PipelineSpecification) -> pipeline.Pipeline:
+            return pipeline.Pipeline(specification=specification, **load())
 
         runs = []
         for out, specification in specifications.items():
@@ -166,12 +169,8 @@ def run(
             own = index_sha256 if specification.pipeline.queries_index else None
             update = hashes | {"index_sha256": own, "code": code}
             complete = specification.model_copy(update=update)
-            make = partial(_pipeline, load, complete)
-            runs.append(pipeline.run(make, read, complete, out, overwrite=overwrite, about=about))
+            load_one = partial(make, complete)
+            runs.append(
+                pipeline.run(load_one, read, complete, out, overwrite=overwrite, about=about)
+            )
         pipeline.in_turns(runs, first.seed)
-
-
-def _pipeline(
-    load: Callable[[], dict[str, Any]], specification: PipelineSpecification
-) -> pipeline.Pipeline:
-    return pipeline.Pipeline(specification=specification, **load())

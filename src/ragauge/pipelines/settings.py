@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -28,6 +30,15 @@ _ONNX_MODES = ", ".join(name for name, mode in mode_classes().items() if "onnx" 
 # Labels, ways of access, and files whose hashes are recorded instead. Options of these names state
 # a source or a file, so none is made from the key.
 _Unrecorded = Annotated[str | None, Recorded.NEVER, NO_OPTION]
+
+
+@contextmanager
+def _about(key: str) -> Iterator[None]:
+    """Raise a UserError in the block as one about this key."""
+    try:
+        yield
+    except UserError as error:
+        raise SettingError(key, str(error)) from None
 
 
 class PipelineSettings(Section):
@@ -159,15 +170,14 @@ class PipelineSettings(Section):
 
     def _check_mode(self) -> None:
         mode = self.mode_class
-        if self.retrofit_minutes is not None and self.adapters is not None:
+        stated = self.model_dump(exclude_defaults=True)
+        trained = [key for key in ("adapters", "retrofit_minutes") if key in stated]
+        if len(trained) > 1:
             raise SettingError("adapters", "give these or retrofit_minutes, not both")
-        trained = [
-            key for key in ("adapters", "retrofit_minutes") if getattr(self, key) is not None
-        ]
         if trained and not mode.trainable:
             names = " or ".join(map(repr, trainable_modes()))
             raise SettingError(trained[0], f"only valid with mode {names}, not {self.mode!r}")
-        if mode.needs_training and not (self.retrofit_minutes or self.adapters):
+        if mode.needs_training and not trained:
             raise SettingError(
                 "mode", f"{self.mode!r} must be trained first; give retrofit_minutes or adapters"
             )
@@ -179,14 +189,11 @@ class PipelineSettings(Section):
 
     def _check_server(self) -> None:
         for address in self.addresses:
-            try:
+            with _about("server"):
                 check_address(address)
-            except UserError as error:
-                raise SettingError("server", str(error)) from None
         if self.server and not self.queries_index:
             raise SettingError("server", f"schedule {self.schedule!r} asks no index")
-        keys = type(self).model_fields.items()
-        changed = {key for key, field in keys if getattr(self, key) != field.default}
+        changed = self.model_dump(exclude_defaults=True)
         needed_by = dict.fromkeys(("server_cert", "server_key", "server_threads"), "server: job")
         if self.has_server_job:
             needed_by = {}
@@ -205,19 +212,15 @@ class PipelineSettings(Section):
 
     @property
     def mode_class(self) -> type[Mode]:
-        try:
+        with _about("mode"):
             return mode_class(self.mode)
-        except UserError as error:
-            raise SettingError("mode", str(error)) from None
 
     @property
     def schedule_class(self) -> type[Schedule]:
         from ragauge.pipelines.schedules.base import Schedule  # which imports numpy
 
-        try:
+        with _about("schedule"):
             return registry.component("schedule", self.schedule, Schedule)
-        except UserError as error:
-            raise SettingError("schedule", str(error)) from None
 
     def make_schedule(self, seed: int = 0) -> Schedule:
         """Return the schedule with its options. Raises SettingError if these do not fit it."""

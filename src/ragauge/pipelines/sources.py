@@ -67,8 +67,11 @@ class RetrievalOptions:
             tokens=list(ids), k=k, nprobe=nprobe, budget_s=budget_s, continuation=continuation
         )
 
-    def search(self, query: Query) -> tuple[Neighbours, float]:
+    def search(
+        self, ids: Tokens, continuation: int, budget_s: float | None = None
+    ) -> tuple[Neighbours, float]:
         """(neighbours, seconds of the whole call)."""
+        query = self.query(ids, continuation, budget_s)
         started = time.perf_counter()
         [neighbours] = self.searcher.search([query])
         return neighbours, time.perf_counter() - started
@@ -106,8 +109,9 @@ class BlockingRetrieval(NeighbourSource):
 
     def neighbours(self, window: int, ids: Tokens, more: bool) -> Sequence[Tokens] | None:
         if self.reads_at(window):
-            query = self.options.query(ids[self.windows.query(window)], self.windows.continuation)
-            neighbours, seconds = self.options.search(query)
+            windows = self.windows
+            query = ids[windows.query(window)]
+            neighbours, seconds = self.options.search(query, windows.continuation)
             self.note(_call(RETRIEVAL, seconds))
             self.results.append(neighbours)
         elif not self.encodes_anew:
@@ -132,11 +136,8 @@ class PrefetchedRetrieval(NeighbourSource):
         self._pending: Future[tuple[Neighbours, float, Sequence[Tokens] | Prepared]] | None = None
 
     def neighbours(self, window: int, ids: Tokens, more: bool) -> Sequence[Tokens] | Prepared:
-        options = self.options
-        windows = self.windows
         if self._pending is None:
-            query = options.query(ids[windows.query(window)], windows.continuation)
-            results, seconds, neighbours = self._fetch(window, query, None)
+            results, seconds, neighbours = self._fetch(window, ids, None, None)
             self.note(_call(RETRIEVAL, seconds))
         else:
             started = time.perf_counter()
@@ -149,21 +150,25 @@ class PrefetchedRetrieval(NeighbourSource):
         self.results.append(results)
         self._pending = None
         if more:
-            budget_s = options.budget(len(ids)) if options.budget else None
-            query = options.query(ids[windows.query(window + 1)], windows.continuation, budget_s)
-            self._pending = self._thread.submit(self._fetch, window + 1, query, self.prepare)
+            budget = self.options.budget
+            budget_s = budget(len(ids)) if budget else None
+            self._pending = self._thread.submit(
+                self._fetch, window + 1, ids, budget_s, self.prepare
+            )
         return neighbours
 
     def close(self) -> None:
         self._thread.shutdown(wait=True, cancel_futures=True)
 
     def _fetch(
-        self, window: int, query: Query, prepare: Prepare | None
+        self, window: int, ids: Tokens, budget_s: float | None, prepare: Prepare | None
     ) -> tuple[Neighbours, float, Sequence[Tokens] | Prepared]:
         """(result of a window's query, seconds of the search, its neighbours)."""
-        neighbours, seconds = self.options.search(query)
-        texts = self.options.texts(neighbours, self.windows.part(window))
-        return neighbours, seconds, prepare(texts, self.windows.first(window)) if prepare else texts
+        windows = self.windows
+        query = ids[windows.query(window)]
+        neighbours, seconds = self.options.search(query, windows.continuation, budget_s)
+        texts = self.options.texts(neighbours, windows.part(window))
+        return neighbours, seconds, prepare(texts, windows.first(window)) if prepare else texts
 
 
 @dataclass

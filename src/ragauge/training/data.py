@@ -22,7 +22,7 @@ from ragauge.engines.loading import load_lm
 from ragauge.errors import UserError, validating
 from ragauge.io.digest import digest
 from ragauge.io.files import file_sha256, replace_atomically
-from ragauge.io.jsonl import read_jsonl
+from ragauge.io.jsonl import json_lines, read_jsonl
 from ragauge.methods.evidence import sft
 from ragauge.methods.evidence.chat import Chat, Endpoint, EndpointChat, LocalChat, RecordedChat
 from ragauge.methods.evidence.sft import TrainingDocument
@@ -94,8 +94,7 @@ def build(
     hashes = {}
     for name, documents in parts.items():
         path = out / f"{name}.jsonl"
-        lines = (json.dumps(asdict(document), ensure_ascii=False) + "\n" for document in documents)
-        replace_atomically(path, "".join(lines).encode())
+        replace_atomically(path, json_lines(map(asdict, documents)))
         hashes[path.name] = file_sha256(path)
         sizes[f"{name}_documents"] = len(documents)
         sizes[f"{name}_questions"] = sum(len(document.spans) for document in documents)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -21,8 +20,10 @@ from ragauge.engines.lm import LM
 from ragauge.errors import UserError
 from ragauge.io.digest import digest
 from ragauge.io.files import os_errors_as_user_errors, replace_atomically, text_sha256
+from ragauge.io.jsonl import json_lines
 from ragauge.pipelines.database.database import Database
 from ragauge.pipelines.modes.base import Checkpoint, mode_class
+from ragauge.pipelines.reader import Tokens
 from ragauge.pipelines.retrieval.retriever import Searcher
 from ragauge.pipelines.sources import RandomNeighbours, RetrievalOptions
 from ragauge.pipelines.windows import CHUNK, Windows, check_chunk_tokens
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 HELD_OUT = 10  # one document in this many is not trained on
 LEAST_RATE = 0.1  # of the learning rate, at the budget's end
+WINDOWS = Windows()  # of training texts
 MOST_STEPS = 1 << 24  # time ends a training long before
 MOST_MISSES = 1000  # drawn chunks in a row whose documents are too short
 
@@ -42,7 +44,7 @@ class NeighbourExample(TypedDict):
     """A text with the neighbours of its windows."""
 
     ids: list[int]
-    neighbours: list[list[list[int]]]  # by window
+    neighbours: Sequence[Sequence[Tokens]]  # by window
 
 
 @dataclass
@@ -52,7 +54,6 @@ class RetrofitMaterial:
     passages: Database
     searcher: Searcher
     settings: RetrofitSettings
-    windows: Windows = field(default_factory=Windows)
 
     def text(self, start: int) -> list[int]:
         """Return the tokens of the text that begins with chunk `start`; none if its document ends
@@ -66,20 +67,18 @@ class RetrofitMaterial:
         """Return the text that begins with chunk `start`, which its document has in full."""
         chunks = self.settings.chunks
         ids = self.text(start)
-        windows = range(self.windows.window_at(len(ids) - 2) + 1)
+        windows = range(WINDOWS.window_at(len(ids) - 2) + 1)
         if random:
             rng = np.random.default_rng([self.settings.seed, start])
             draw = RandomNeighbours(self.passages, rng, self.settings.k)
-            drawn = [
-                [list(text) for text in draw.neighbours(window, ids, False)] for window in windows
-            ]
+            drawn = [draw.neighbours(window, ids, False) for window in windows]
             return {"ids": ids, "neighbours": drawn}
         own_chunks = frozenset(range(start - 1, start + chunks))  # they would contain the answer
         retrieval = RetrievalOptions(self.searcher, self.settings.k, excluded_chunks=own_chunks)
         results = self.searcher.search(
-            [retrieval.query(ids[self.windows.query(window)], 1) for window in windows]
+            [retrieval.query(ids[WINDOWS.query(window)], 1) for window in windows]
         )
-        parts = (self.windows.part(window) for window in windows)
+        parts = (WINDOWS.part(window) for window in windows)
         return {"ids": ids, "neighbours": list(map(retrieval.texts, results, parts))}
 
     def starts(self, held_out: bool) -> list[int]:
@@ -166,10 +165,7 @@ class RetroFit(TimedTrainer):
                 curve.append({**point, **loss})
         path = self.out / "adapters.safetensors"
         with os_errors_as_user_errors(path):
-            replace_atomically(
-                self.out / "curve.jsonl",
-                "".join(json.dumps(point) + "\n" for point in curve).encode(),
-            )
+            replace_atomically(self.out / "curve.jsonl", json_lines(curve))
             self.model.save(path, **self.about)
             self.remove_others()
         return path
@@ -199,9 +195,7 @@ class RetroFit(TimedTrainer):
         """See `Trainer.compute_loss`: mean negative log-likelihood of the tokens after the first
         query, in nats.
         """
-        return model.nll(
-            self.lm.decoder, inputs["ids"], inputs["neighbours"], self.material.windows
-        ).mean()
+        return model.nll(self.lm.decoder, inputs["ids"], inputs["neighbours"], WINDOWS).mean()
 
     def measure(self) -> dict[str, float]:
         return {

@@ -75,10 +75,10 @@ def test_a_reading_ahead_that_fails_ends_the_generation():
 
 def test_documents_can_be_passed_over():
     searcher = ExactRetriever([PROMPT * 4, *DOCUMENTS])
-    found, _ = RetrievalOptions(searcher).search(RetrievalOptions(searcher).query(PROMPT, 1))
+    found, _ = RetrievalOptions(searcher).search(PROMPT, 1)
     assert {row.document for row in found.rows} == {0}
     ask = RetrievalOptions(searcher, excluded_documents=frozenset({0}))
-    found, _ = ask.search(ask.query(PROMPT, 1))
+    found, _ = ask.search(PROMPT, 1)
     texts = ask.texts(found, slice(0, 128))
     assert len(texts) == 2
     chunks = [text[start : start + 128] for text in DOCUMENTS for start in range(0, len(text), 64)]

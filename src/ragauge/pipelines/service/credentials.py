@@ -61,11 +61,8 @@ def read_token(path: Path) -> str:
     Raises:
         UserError: the file cannot be read, or holds no token.
     """
-    try:
-        with path.open("rb") as file:
-            token = file.read(MAX_CHARACTERS + 1).strip()
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
+    with _readable(f"{path}: cannot be read"), path.open("rb") as file:
+        token = file.read(MAX_CHARACTERS + 1).strip()
     if not re.fullmatch(rb"[!-~]{%d,%d}" % (MIN_CHARACTERS, MAX_CHARACTERS), token):
         raise UserError(
             f"{path}: must hold a token of {MIN_CHARACTERS} to {MAX_CHARACTERS} printable ASCII"

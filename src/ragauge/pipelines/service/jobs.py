@@ -51,18 +51,6 @@ def wait_for_server(path: Path, *, limit_s: float = WAIT_S, **access: Any) -> st
     raise UserError(f"{path}: no retrieval server answered there within {limit_s:g} s")
 
 
-def read_list(path: Path) -> list[Path]:
-    """Return the files that the clients of a server make, one a line.
-
-    Raises:
-        UserError: the list cannot be read.
-    """
-    try:
-        return [Path(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
-
-
 def are_finished(files: Iterable[Path]) -> bool:
     """Return whether every file exists, or its job failed so long ago that nobody tries it again."""
     return all(path.exists() or _has_failed(path) for path in files)

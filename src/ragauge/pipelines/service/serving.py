@@ -7,9 +7,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from ragauge.io.jsonl import read_lines
 from ragauge.pipelines.retrieval.retriever import Retriever
 from ragauge.pipelines.service import cores as processor_cores
-from ragauge.pipelines.service import jobs, process
+from ragauge.pipelines.service import process
 from ragauge.pipelines.service.credentials import ServerAccess, is_loopback
 from ragauge.pipelines.service.server import Server
 from ragauge.pipelines.service.settings import ServerSettings
@@ -53,7 +54,8 @@ def serve_index(
     # OpenMP's own number is that of the calling thread, and the server's threads search
     if settings.threads:
         os.environ["OMP_NUM_THREADS"] = str(settings.threads)
-    files = jobs.read_list(until) if until else []
+    lines = read_lines(until) if until else ()
+    files = [Path(line.decode().strip()) for _, line in lines if line.strip()]
     if address_file:
         address_file.unlink(missing_ok=True)  # of a server that was killed
     if until is None or not all(path.exists() for path in files):

@@ -14,14 +14,8 @@ def search_request(queries: Sequence[Query]) -> pb.SearchRequest:
     request = pb.SearchRequest()
     try:
         for query in queries:
-            request.queries.add(
-                text=query.text,
-                tokens=None if query.tokens is None else pb.Tokens(ids=query.tokens),
-                k=query.k,
-                nprobe=query.nprobe,
-                budget_s=query.budget_s,
-                continuation=query.continuation,
-            )
+            tokens = None if query.tokens is None else pb.Tokens(ids=query.tokens)
+            request.queries.add(**vars(query) | {"tokens": tokens})
     except (ValueError, TypeError) as error:
         raise UserError(f"query: {error}") from error
     return request
