@@ -134,6 +134,11 @@ def _terms_of(word: re.Match[str]) -> Iterator[str]:
     return map("".join, pairwise(run)) if len(run) > 2 else iter([word[0]])
 
 
+def significant(value: float | None) -> str:
+    """A number with three significant digits; empty where there is none."""
+    return "" if value is None else f"{value:.3g}"
+
+
 def aligned(lines: Sequence[Sequence[str]]) -> str:
     """Lines of cells as columns of text."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

@@ -14,18 +14,17 @@ from pydantic import BaseModel
 from ragauge.cli import _options as options
 from ragauge.config.experiment import Config
 from ragauge.config.model import ModelEntry
-from ragauge.config.protocols import LatencySettings
+from ragauge.config.protocols import LatencySettings, TimedSettings
 from ragauge.config.reading import checked_options
 from ragauge.errors import UserError
 from ragauge.methods.evidence.account import read_account
 
 if TYPE_CHECKING:
     from ragauge.measure.inputs import QuestionSource
-    from ragauge.measure.protocols.served import ServedBench
     from ragauge.methods.base.method import Method
     from ragauge.results.times import TimesFile, Watched
 
-Settings = TypeVar("Settings", bound=BaseModel)
+Settings = TypeVar("Settings", bound=TimedSettings)
 
 
 def add_measured(
@@ -94,32 +93,31 @@ def read(
             "models of 'torch' and served ones (openai:NAME) are timed"
         )
     questions = options.questions(args, config) if has_weights else None
-    return (
-        settings,
-        variants,
-        model,
-        finder,
-        questions,
-        options.first(args.seed, config and config.seed, 0),
-    )
+    seed = options.first(args.seed, config and config.seed, 0)
+    return settings, variants, model, finder, questions, seed
 
 
 @contextmanager
-def served_bench(
+def bench(
     args: argparse.Namespace,
+    settings: TimedSettings,
     model: ModelEntry,
     questions: QuestionSource,
     number: int,
     new_tokens: int,
-) -> Iterator[ServedBench]:
-    """The server of a model, which --serve starts, with the prompts of the first `number`
-    questions.
+) -> Iterator[Any]:
+    """The model, which --serve starts if it is behind a server, with the prompts of the first
+    `number` questions; `new_tokens`: of the longest response.
     """
-    from ragauge.measure.protocols.served import bench
+    from ragauge.measure import timing
+    from ragauge.measure.protocols import served
 
-    running = options.server(args, model, args.threads)
-    with options.ended_in_order(), running, bench(questions, number, model, new_tokens) as served:
-        yield served
+    with options.ended_in_order(), options.server(args, model, args.threads):
+        if model.served:
+            with served.bench(questions, number, model, new_tokens) as there:
+                yield there
+        else:
+            yield timing.bench_of_questions(questions, number, model, new_tokens, settings.threads)
 
 
 def write_result(

@@ -4,7 +4,6 @@ replayed trace.
 
 import argparse
 import shutil
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -44,19 +43,10 @@ def run(args: argparse.Namespace) -> None:
         number = settings.requests_of_level
     finished = args.out.with_suffix(".levels")  # what an interrupted run leaves
     measure: Any = served.measure_load if model.served else load.measure_load
-    with ExitStack() as stack:
-        bench: Any
-        if model.served:
-            bench = stack.enter_context(
-                _timing.served_bench(args, model, questions, number, settings.new_tokens)
-            )
-        else:
-            bench = timing.bench_of_questions(
-                questions, number, model, settings.new_tokens, settings.threads
-            )
+    with _timing.bench(args, settings, model, questions, number, settings.new_tokens) as bench:
         if settings.speeds:
-            longest = (bench.engine if model.served else bench.lm).max_context
-            trace = timing.trace_of(questions, bench.prompts, longest, settings)
+            context = bench.engine.max_context
+            trace = timing.trace_of(questions, bench.prompts, context, settings)
             bench = replace(bench, trace=trace)
         machine = {**provenance(), "time": 0, "gpu": 0}  # which change in a minute
         same = repr([settings, variants, model, questions, bench.prompts, seed, machine])

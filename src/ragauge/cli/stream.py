@@ -3,6 +3,8 @@ memory.
 """
 
 import argparse
+from functools import partial
+from typing import Any
 
 from ragauge.cli import _timing
 from ragauge.config.protocols import StreamSettings
@@ -13,23 +15,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ragauge.measure import timing
     from ragauge.measure.protocols import served, stream
 
     settings, variants, model, _, questions, seed = _timing.read(
         args, StreamSettings, lambda config: config.stream
     )
     assert questions is not None  # `stream` has no random weights
-    if model.served:
-        with _timing.served_bench(
-            args, model, questions, settings.questions, settings.new_tokens
-        ) as bench:
-            result = served.measure_stream(variants, bench, settings, seed)
-    else:
-        local = timing.bench_of_questions(
-            questions, settings.questions, model, settings.new_tokens, settings.threads
-        )
-        result = stream.measure_stream(
-            variants, local, settings, folder=args.out.absolute().parent, seed=seed
-        )
+    here = partial(stream.measure_stream, folder=args.out.absolute().parent)
+    measure: Any = served.measure_stream if model.served else here
+    number = settings.questions
+    with _timing.bench(args, settings, model, questions, number, settings.new_tokens) as bench:
+        result = measure(variants, bench, settings, seed=seed)
     _timing.write_result(args, result, result.streams, "\n".join(map(stream.line, result.streams)))

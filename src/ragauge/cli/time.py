@@ -80,7 +80,8 @@ def run(args: argparse.Namespace) -> None:
                 "--random-weights, --tokens, --evidence-batch and --states disk"
                 " need a model that runs here"
             )
-        with _timing.served_bench(args, model, questions, settings.prompts, longest) as there:
+        number = settings.prompts
+        with _timing.bench(args, settings, model, questions, number, longest) as there:
             result = served.measure_latency(variants, there, settings, seed)
         table = served.latency_table
     else:

@@ -4,11 +4,12 @@ a quiet machine.
 
 import gc
 import statistics
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import torch
 
@@ -20,6 +21,7 @@ from ragauge.cost import shapes
 from ragauge.cost import tokens as lengths
 from ragauge.cost.machine import MAX_LOAD, Load, competing_load, provenance
 from ragauge.cost.shape import Shape
+from ragauge.cost.trace import Trace
 from ragauge.datasets.base.dataset import TraceEntry
 from ragauge.engines.checkpoint import read_shape
 from ragauge.engines.lm import LM
@@ -40,17 +42,25 @@ from ragauge.results.times import ProtocolFacts, Watched
 
 ATTEMPTS = 2  # of what is watched as one, such as a level of load
 Worked = TypeVar("Worked")
+AnyEngine = TypeVar("AnyEngine", bound=Engine)
 
 
 @dataclass(frozen=True)
-class Bench:
-    """A decoder and the prompts that every method answers on it."""
+class AnyBench(Generic[AnyEngine]):
+    """An engine and the prompts that every method answers on it."""
 
-    lm: LM
+    engine: AnyEngine
     prompts: Sequence[Prompt]
     dataset: str = "random tokens"  # where the prompts come from
-    batch: Sequence[Prompt] = ()  # those for which evidence is searched side by side
     trace: Sequence[TraceEntry] = ()  # of the prompts, where they are replayed
+
+    def supported(self, variants: Mapping[str, Method]) -> tuple[dict[str, Method], dict[str, str]]:
+        """The variants that run on the engine, adapted to it, and the reasons why the others do not."""
+        able = self.engine.capabilities
+        adapted = {name: method.adapted_to(able) for name, method in variants.items()}
+        reasons = {name: method.refusal(self.engine) for name, method in adapted.items()}
+        unsupported = {name: reason for name, reason in reasons.items() if reason}
+        return {name: m for name, m in adapted.items() if not reasons[name]}, unsupported
 
     def result(
         self, settings: TimedSettings, seed: int, unsupported: Mapping[str, str], **more: Any
@@ -60,29 +70,38 @@ class Bench:
             **settings.model_dump(exclude={"methods", "models"}),
             "dataset": self.dataset,
             "seed": seed,
-            "threads": torch.get_num_threads(),
-            **asdict(self.lm.precision),
-            "device": self.lm.device.type,
-            "tokens": self.prompts[0].token_counts(),
             "prompts": len(self.prompts),
-            "allowed_load": MAX_LOAD,
+            **self.facts(settings),
             **more,
         }
         return {
-            "provenance": provenance(),
+            "provenance": self.provenance(),
             "protocol": ProtocolFacts(**protocol),
             "unsupported": unsupported,
         }
 
+    def facts(self, settings: TimedSettings) -> JsonObject:
+        """How the engine runs."""
+        raise NotImplementedError
 
-def supported(
-    variants: Mapping[str, Method], engine: Engine
-) -> tuple[dict[str, Method], dict[str, str]]:
-    """The variants that run on an engine, and the reasons why the others do not."""
-    reasons = {name: method.refusal(engine) for name, method in variants.items()}
-    unsupported = {name: reason for name, reason in reasons.items() if reason}
-    able = {name: method for name, method in variants.items() if not reasons[name]}
-    return able, unsupported
+    def provenance(self) -> JsonObject:
+        return provenance()
+
+
+@dataclass(frozen=True)
+class Bench(AnyBench[LM]):
+    """A decoder on this machine with the prompts."""
+
+    batch: Sequence[Prompt] = ()  # those for which evidence is searched side by side
+
+    def facts(self, settings: TimedSettings) -> JsonObject:
+        return {
+            "threads": torch.get_num_threads(),
+            **asdict(self.engine.precision),
+            "device": self.engine.device.type,
+            "tokens": self.prompts[0].token_counts(),
+            "allowed_load": MAX_LOAD,
+        }
 
 
 def bench_of_questions(
@@ -101,7 +120,7 @@ def bench_of_questions(
     common = specification(make("naive"), questions, model, new_tokens, finder)
     lm = cast(LM, Engines(threads).pair(common))
     prompts = prompts_of(questions, max(count, batch), model, lm, new_tokens)
-    return Bench(lm, prompts[:count], questions.name, list(islice(cycle(prompts), batch)))
+    return Bench(lm, prompts[:count], questions.name, batch=list(islice(cycle(prompts), batch)))
 
 
 def prompts_of(
@@ -213,6 +232,29 @@ def check_length(answer: Answer, limits: Limits, lm: LM, name: str) -> None:
             f"{name}: the model's context of {lm.shape.max_context} tokens ends the response "
             f"after {len(answer.ids)} of {limits.max_new_tokens} tokens"
         )
+
+
+class Clocked(NamedTuple, Generic[Worked]):
+    """A work's result, the moments between which it was done, and the calls that it made."""
+
+    result: Worked
+    start_s: float
+    end_s: float
+    trace: Trace
+
+    @property
+    def seconds(self) -> float:
+        return self.end_s - self.start_s
+
+
+def clocked(lm: LM, work: Callable[[], Worked]) -> Clocked[Worked]:
+    """Do a work on a device that is idle before it and after it."""
+    lm.synchronize()
+    with lm.tracing() as trace:
+        start = time.perf_counter()
+        result = work()
+        lm.synchronize()
+        return Clocked(result, start, time.perf_counter(), list(trace))
 
 
 def disturbance(load: Load, gpu: GpuWatch) -> str | None:

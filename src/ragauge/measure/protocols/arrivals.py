@@ -109,12 +109,8 @@ class SteppingServer(Protocol):
 class OneByOne:
     """Requests are answered in the order of their arrival, each alone."""
 
-    def __init__(self, answer: Callable[[int], tuple[float, float, int]], clock: Clock) -> None:
-        """`answer`: a prompt's number -> (time of the first token, time of the last, number of
-        tokens).
-        """
+    def __init__(self, answer: Callable[[ScheduledRequest], TimedRequest]) -> None:
         self._answer = answer
-        self._clock = clock
         self._queue: deque[ScheduledRequest] = deque()
 
     @property
@@ -125,9 +121,7 @@ class OneByOne:
         self._queue.append(request)
 
     def step(self, until: float) -> Sequence[TimedRequest]:
-        request = self._queue.popleft()
-        start = self._clock.now()
-        return [TimedRequest(request, start, *self._answer(request.prompt))]
+        return [self._answer(self._queue.popleft())]
 
 
 def drive(

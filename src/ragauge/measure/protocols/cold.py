@@ -3,7 +3,6 @@ from there.
 """
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,10 +10,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ragauge.cost.machine import MAX_LOAD, competing_load
-from ragauge.cost.trace import Call, Trace
+from ragauge.cost.trace import Call
 from ragauge.engines.lm import LM
 from ragauge.engines.store import DocumentStore
 from ragauge.errors import UserError
+from ragauge.measure.timing import clocked
 from ragauge.results.times import DocumentTrial
 
 STATE = "the files are dropped from the page cache before they are read, so that they come from the disk"
@@ -47,21 +47,21 @@ def time_documents(
     Raises UserError: the disk could not hold the documents.
     """
     with competing_load() as load:
-        computing_s, calls = _timed(prepare, lm)
-        if not any(map(_is_storable, calls)):
+        computing = clocked(lm, prepare)
+        if not any(map(_is_storable, computing.trace)):
             return None
         with storing_documents(lm, folder, UNBOUNDED) as store:
-            missed_s, _ = _timed(prepare, lm)
+            missed = clocked(lm, prepare)
             size = drop_page_cache(store)
-            loading_s, calls = _timed(prepare, lm)
-    if any(_is_storable(call) and call.computed_tokens for call in calls):
+            loading = clocked(lm, prepare)
+    if any(_is_storable(call) and call.computed_tokens for call in loading.trace):
         raise UserError(f"{name}: its documents could not be stored in {folder}; is the disk full?")
     return DocumentTrial(
         variant=name,
         prompt=prompt,
-        computing_s=computing_s,
-        missed_s=missed_s,
-        loading_s=loading_s,
+        computing_s=computing.seconds,
+        missed_s=missed.seconds,
+        loading_s=loading.seconds,
         bytes=size,
         load_share=load.share,
         disturbed=load.share > MAX_LOAD,
@@ -71,16 +71,6 @@ def time_documents(
 def _is_storable(call: Call) -> bool:
     """Whether a call computes keys and values that a store can hold, not an encoder's vectors."""
     return call.offline and call.macs is None
-
-
-def _timed(prepare: Callable[[], Any], lm: LM) -> tuple[float, Trace]:
-    """(wall-clock seconds, the calls that were made)."""
-    lm.synchronize()
-    with lm.tracing() as trace:
-        started = time.perf_counter()
-        prepare()
-        lm.synchronize()
-        return time.perf_counter() - started, list(trace)
 
 
 def drop_page_cache(folder: Path) -> int:

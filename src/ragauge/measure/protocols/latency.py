@@ -11,10 +11,11 @@ import gc
 import random
 import statistics
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,8 @@ RETRIED = 0.25  # of the trials: a machine that stays busy does not stretch the 
 TIMES = ("first_token_s", "per_token_s", "total_s")
 Timed = tuple[str, State]
 """A variant's name, and the state in which it is timed."""
+Prepared = tuple[Any, JsonObject]
+"""What a variant has read of a prompt before the question, and what that took."""
 
 
 def measure_latency(
@@ -84,54 +87,75 @@ def measure_latency(
     folder: Path | None = None,
     seed: int = 0,
 ) -> LatencyTimes:
-    """Time the variants with every response length of the protocol.
+    """Time every variant in each of its states on the prompts, with every response length of the
+    protocol.
+
+    The trials are divided over the prompts of `bench`. One prompt's prepared states are in memory
+    at a time, for all lengths; every method that looks for evidence has as many trials on its
+    batch, of the first length. Variants that read the same documents compute them once between
+    them, as far as a disk stores them; their keys and values are the same bits. With the state
+    `disk`, what a method prepares is also timed as it comes from there.
 
     Args:
         machine: what `cost.machine.measure` returned; None, or of another processor: measured here.
         folder: on its disk documents are stored during the measurement; None: they are not.
 
-    Returns: the times of the first response length, with those of the others.
-    """
-    device = bench.lm.device.type
-    here = processor(device)
-    if machine is None or machine.get("processor", here) != here:  # of another node of a cluster
-        machine = measure(device=device, allow_load=settings.allow_load, weight_read=weight_read)
-    # a GPU computes documents faster than a disk stores them
-    on_disk = "disk" in settings.states or device == "cpu"
-    disk = folder if on_disk else None
-    others = [
-        settings.model_copy(update={"new_tokens": n, "states": settings.timed_states})
-        for n in settings.all_new_tokens[1:]
-    ]
-    result, *further = run(variants, bench, [settings, *others], machine, seed=seed, disk=disk)
-    return result.model_copy(update={"other_lengths": further})
-
-
-def run(
-    variants: Mapping[str, Method],
-    bench: Bench,
-    lengths: Sequence[LatencySettings],
-    machine: Mapping[str, Any],
-    *,
-    seed: int = 0,
-    disk: Path | None = None,
-) -> list[LatencyTimes]:
-    """Time every method variant in each of its states on the prompts, with responses of
-    `new_tokens` tokens, in which alone `lengths` differ.
-
-    The trials are divided over the prompts of `bench`. One prompt's prepared states are in memory
-    at a time, for all lengths; every method that looks for evidence has as many trials on its
-    batch, of the first length. With a `disk`, variants that read the same documents compute them
-    once between them; their keys and values are the same bits. With the state `disk`, what a method
-    prepares is also timed as it comes from there. `disk` is a folder on it.
-
-    Returns: the times of each length; `gap` explains why measured speedups over the first variant of the method
-        naive are not the theoretical ones. Where other processes used the machine, `load.busy` says how
-        and all trials count, or `refused` says so, and `summary` and `gap` are empty.
+    Returns: the times of the first response length, with those of the others; `gap` explains why
+        measured speedups over the first variant of the method naive are not the theoretical ones.
+        Where other processes used the machine, `load.busy` says how and all trials count, or
+        `refused` says so, and `summary` and `gap` are empty.
 
     Raises UserError: no prompts, more threads than cores, or a response that the context cuts
     short.
     """
+    _check(bench)
+    device = bench.engine.device.type
+    here = processor(device)
+    if machine is None or machine.get("processor", here) != here:  # of another node of a cluster
+        machine = measure(device=device, allow_load=settings.allow_load, weight_read=weight_read)
+    # a GPU computes documents faster than a disk stores them
+    disk = folder if "disk" in settings.states or device == "cpu" else None
+    able, unsupported = bench.supported(variants)
+    one_document = all(len(prompt.documents) == 1 for prompt in bench.prompts)
+    usable = {name: usable_state(method, one_document) for name, method in able.items()}
+    timed: dict[Timed, Method] = {}
+    for (name, method), state in product(able.items(), settings.timed_states):
+        in_effect = effective_state(usable[name], state)
+        timed[name, in_effect] = in_state(method, in_effect)
+    finding = {
+        name: method for name, method in able.items() if bench.batch and isinstance(method, Finding)
+    }
+    others = [
+        settings.model_copy(update={"new_tokens": n, "states": settings.timed_states})
+        for n in settings.all_new_tokens[1:]
+    ]
+    trials = settings.trials
+    total = trials * ((1 + len(others)) * len(timed) + len(finding))
+    with bar(f"timing on {bench.dataset}", "trial", total) as progress, _quiet_collector():
+        first, *further = (
+            _Trials(timed, bench.engine, one, machine, random.Random(seed), progress)
+            for one in (settings, *others)
+        )
+        for index, prompt in enumerate(bench.prompts):
+            share = len(range(index, trials, len(bench.prompts)))
+            if share:
+                progress.set_postfix_str("preparing documents")
+                states = _prepared(timed, bench.engine, prompt, disk)
+                progress.set_postfix_str("")
+                for of_length in (first, *further):
+                    of_length.time_prompt(index, prompt, states, share)
+                del states  # memory for what is prepared anew
+                if disk and "disk" in settings.states:
+                    first.time_documents(index, prompt, disk)
+        first.time_batch(finding, bench.batch)
+    naive = next((name for name, method in variants.items() if isinstance(method, Naive)), None)
+    result, *rest = (
+        of_length.result(bench, usable, naive, seed, unsupported) for of_length in (first, *further)
+    )
+    return result.model_copy(update={"other_lengths": rest})
+
+
+def _check(bench: Bench) -> None:
     if not bench.prompts:
         raise UserError("the latency protocol needs at least one prompt")
     threads = torch.get_num_threads()
@@ -140,51 +164,26 @@ def run(
         raise UserError(
             f"threads: torch has {threads} threads on {cores} cores; use {cores} or fewer"
         )
-    settings = lengths[0]
-    able, unsupported = timing.supported(variants, bench.lm)
-    one_document = all(len(prompt.documents) == 1 for prompt in bench.prompts)
-    usable = {name: usable_state(method, one_document) for name, method in able.items()}
-    timed_methods = {
-        (name, effective_state(usable[name], state)): method
-        for name, method in able.items()
-        for state in settings.timed_states
-    }
-    trials = settings.trials
-    count = len(bench.prompts)
-    shares = [trials // count + (i < trials % count) for i in range(count)]
-    finding = (
-        {name: method for name, method in able.items() if isinstance(method, Finding)}
-        if bench.batch
-        else {}
-    )
-    trials_of_lengths = trials * (len(lengths) * len(timed_methods) + len(finding))
-    with (
-        bar(f"timing on {bench.dataset}", "trial", trials_of_lengths) as progress,
-        _quiet_collector(),
-    ):
-        timed = [
-            _Trials(
-                {key: in_state(method, key[1]) for key, method in timed_methods.items()},
-                bench.lm,
-                one,
-                machine,
-                random.Random(seed),
-                disk,
-                progress,
-            )
-            for one in lengths
-        ]
-        for index, (prompt, share) in enumerate(zip(bench.prompts, shares, strict=True)):
-            if share:
-                states = timed[0].prepared(prompt)
-                for of_length in timed:
-                    of_length.preparations = timed[0].preparations
-                    of_length.time_prompt(index, prompt, states, share)
-                del states  # memory for what is prepared anew
-                timed[0].time_documents(index, prompt)
-        timed[0].time_batch(finding, bench.batch)
-    naive = next((name for name, method in variants.items() if isinstance(method, Naive)), None)
-    return [of_length.result(bench, usable, naive, seed, unsupported) for of_length in timed]
+
+
+def _prepared(
+    variants: Mapping[Timed, Method], lm: LM, prompt: Prompt, disk: Path | None
+) -> dict[Timed, Prepared]:
+    """What each variant has read of a prompt before the question, with the seconds of reading it
+    (of computing, also where it comes from the disk) and the bytes of keys and values that stay.
+    """
+    prepared = {}
+    with cold.storing_documents(lm, disk, cold.UNBOUNDED) if disk else nullcontext():
+        for key, method in variants.items():
+            before = lm.cache_bytes
+            with lm.tracing() as trace:
+                state = method.prepare(lm, prompt)
+            facts = {
+                "preparation_s": call_seconds(trace) - indexing_s(trace),
+                "preparation_bytes": lm.cache_bytes - before,
+            }
+            prepared[key] = (state, facts)
+    return prepared
 
 
 def summarise(rows: Sequence[Trial]) -> dict[str, dict[str, Spread]]:
@@ -195,23 +194,6 @@ def summarise(rows: Sequence[Trial]) -> dict[str, dict[str, Spread]]:
             for time_ in TIMES
         }
         for name in dict.fromkeys(row.variant for row in rows)
-    }
-
-
-def gaps(
-    stages: Mapping[str, gap.Stages], rows: Sequence[Trial], naive: str | None
-) -> dict[str, SpeedupGap]:
-    """Why each variant's measured speedup over naive is not the theoretical one (`cost.gap`), on
-    the first prompt.
-    """
-    first = [row for row in rows if row.prompt == 0]
-    total_s = {name: times["total_s"].median or 0.0 for name, times in summarise(first).items()}
-    if naive not in total_s:
-        return {}
-    return {
-        name: SpeedupGap(**gap.explain(stages[name], s, stages[naive], total_s[naive]))
-        for name, s in total_s.items()
-        if name != naive
     }
 
 
@@ -255,18 +237,36 @@ def _table(there: StateTimes) -> str:
     return aligned(lines)
 
 
-def _timed_stages(
-    stages: Mapping[str, gap.Stages], rows: Sequence[Trial]
-) -> dict[str, dict[str, dict[str, float]]]:
-    """The stages with the median seconds of the first prompt's trials in place of the warm-up's."""
+def _state_times(
+    rows: Sequence[Trial], warm: Mapping[str, gap.Stages], naive: str | None, is_shown: bool
+) -> StateTimes:
+    """The times of trials in one state, and why each variant's measured speedup over naive is not
+    the theoretical one, on the first prompt. `warm` has the stages of each variant's warm-up.
+    """
     first = [row for row in rows if row.prompt == 0]
-    timed: dict[str, dict[str, dict[str, float]]] = {}
-    for name, warm in stages.items():
-        trials = [row.stages for row in first if row.variant == name]
-        for stage, values in warm.items():
-            clocked = [trial[stage] for trial in trials if stage in trial]
-            seconds = statistics.median(clocked) if clocked else values["seconds"]
-            timed.setdefault(name, {})[stage] = {**values, "seconds": seconds}
+    stages = {
+        name: _with_medians(of_variant, [row.stages for row in first if row.variant == name])
+        for name, of_variant in warm.items()
+    }
+    if not is_shown:
+        return StateTimes(stages=stages, gap={}, summary={})
+    total_s = {name: times["total_s"].median or 0.0 for name, times in summarise(first).items()}
+    gaps = {
+        name: SpeedupGap(**gap.explain(stages[name], s, stages[naive], total_s[naive]))
+        for name, s in total_s.items()
+        if naive in total_s and name != naive
+    }
+    return StateTimes(stages=stages, gap=gaps, summary=summarise(rows))
+
+
+def _with_medians(
+    stages: gap.Stages, trials: Sequence[Mapping[str, float]]
+) -> dict[str, dict[str, float]]:
+    """The stages with the median seconds of trials."""
+    timed = {}
+    for stage, values in stages.items():
+        seconds = [trial[stage] for trial in trials if stage in trial]
+        timed[stage] = {**values, "seconds": statistics.median(seconds or [values["seconds"]])}
     return timed
 
 
@@ -281,99 +281,56 @@ def spread(values: Sequence[float | None]) -> Spread:
 
 @dataclass
 class _Trials:
+    """Trials with one length of a response."""
+
     variants: Mapping[Timed, Method]
     engine: LM
     settings: LatencySettings
     machine: Mapping[str, Any]
     order: random.Random
-    disk: Path | None  # a folder on it
     progress: Any  # a bar of trials, moved between them, never in one
     retried: int = 0
     # of all undisturbed trials together: what was too short to see in each
     load: Load = field(default_factory=Load)
     rows: list[Trial] = field(default_factory=list)
     stages: dict[Timed, dict[str, dict[str, float]]] = field(default_factory=dict)
-    preparations: dict[Timed, JsonObject] = field(default_factory=dict)  # of the prompt
     documents: list[DocumentTrial] = field(default_factory=list)
     batches: list[EvidenceTrial] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.limits = timing.fixed_length(self.settings.new_tokens)
-        self.retries_left = max(RETRIES, int(RETRIED * len(self.variants) * self.settings.trials))
+        self.max_retried = max(RETRIES, int(RETRIED * len(self.variants) * self.settings.trials))
         self.gpu = watch(str(self.engine.device))
 
-    def prepared(self, prompt: Prompt) -> dict[Timed, Any]:
-        """What each variant has read of a prompt before the question."""
-        self.progress.set_postfix_str("preparing documents")
-        with (
-            cold.storing_documents(self.engine, self.disk, cold.UNBOUNDED)
-            if self.disk
-            else nullcontext()
-        ):
-            states = {key: self._prepared(key, prompt) for key in self.variants}
-        self.progress.set_postfix_str("")
-        return states
-
     def time_prompt(
-        self, index: int, prompt: Prompt, states: Mapping[Timed, Any], trials: int
+        self, index: int, prompt: Prompt, states: Mapping[Timed, Prepared], trials: int
     ) -> None:
         """Warm every variant up on a prompt, and time it `trials` times in seeded random orders."""
-        costs = {key: self._warm_up(key, states[key], prompt) for key in self.variants}
-        for _ in range(trials):
+        costs = {key: self._warm_up(key, states[key][0], prompt) for key in self.variants}
+        earlier = len(self.rows) // max(1, len(self.variants))
+        for number in range(earlier, earlier + trials):
             gc.collect()
             self.gpu.look()
             keys = list(self.variants)
             self.order.shuffle(keys)
             for key in keys:
-                times = self._undisturbed(partial(self._trial, key, states[key], prompt))
-                number = sum((row.variant, row.state) == key for row in self.rows)
+                state, preparation = states[key]
+                times = self._undisturbed(partial(self._trial, key, state, prompt))
                 facts = {"variant": key[0], "state": key[1], "trial": number, "prompt": index}
-                self.rows.append(Trial(**facts, **times, **costs[key], **self.preparations[key]))
+                self.rows.append(Trial(**facts, **times, **costs[key], **preparation))
         self.gpu.look()
 
-    def time_documents(self, index: int, prompt: Prompt) -> None:
-        """Time a prompt's documents as they come from the disk, where the protocol has that state;
-        once, since computing takes seconds.
+    def time_documents(self, index: int, prompt: Prompt, disk: Path) -> None:
+        """Time a prompt's documents as they come from the disk; once, since computing takes
+        seconds.
         """
-        if not self.disk or "disk" not in self.settings.states:
-            return
         for (name, state), method in self.variants.items():
             if method.usable_state() != state:  # it has nothing ready
                 continue
             gc.collect()
             prepare = partial(method.prepare, self.engine, prompt)
-            documents = cold.time_documents(name, index, prepare, self.engine, self.disk)
+            documents = cold.time_documents(name, index, prepare, self.engine, disk)
             self.documents += [documents] if documents else []
-
-    def _prepared(self, key: Timed, prompt: Prompt) -> Any:
-        """What a variant has read before the question; notes its seconds (of computing, also where
-        it comes from the disk) and the bytes of keys and values that stay.
-        """
-        before = self.engine.cache_bytes
-        with self.engine.tracing() as trace:
-            state = self.variants[key].prepare(self.engine, prompt)
-        stays = self.engine.cache_bytes - before
-        self.preparations[key] = {
-            "preparation_s": call_seconds(trace) - indexing_s(trace),
-            "preparation_bytes": stays,
-        }
-        return state
-
-    def state_times(
-        self, keys: Collection[Timed], naive: str | None, all_count: bool, is_shown: bool
-    ) -> StateTimes:
-        """The variants in one state, whose trials have these keys; disturbed trials are left out
-        unless `all_count`.
-        """
-        rows = [
-            row
-            for row in self.rows
-            if (row.variant, row.state) in keys and (all_count or not row.disturbed)
-        ]
-        stages = {key[0]: warm for key, warm in self.stages.items() if key in keys}
-        stages = _timed_stages(stages, rows)
-        shown = rows if is_shown else []
-        return StateTimes(stages=stages, gap=gaps(stages, shown, naive), summary=summarise(shown))
 
     def time_batch(self, variants: Mapping[str, Finding], prompts: Sequence[Prompt]) -> None:
         """Time finding the evidence of all prompts side by side, in seeded random orders. What is
@@ -384,12 +341,11 @@ class _Trials:
         for number in range(-self.settings.warmup, self.settings.trials):
             self.order.shuffle(names)
             for name in names:
-                states = [variants[name].prepare(self.engine, prompt) for prompt in prompts]
+                method = variants[name]
                 finds = [
-                    partial(variants[name].find, state=s, prompt=p)
-                    for s, p in zip(states, prompts, strict=True)
+                    partial(method.find, state=method.prepare(self.engine, prompt), prompt=prompt)
+                    for prompt in prompts
                 ]
-                self.engine.synchronize()
                 gc.collect()
                 trial = partial(self._side_by_side, finds)
                 if number < 0:
@@ -401,46 +357,40 @@ class _Trials:
     def _side_by_side(self, finds: Sequence[Callable[[Any], Any]]) -> tuple[JsonObject, Load]:
         """The part of each search in the time of all, and what other processes did meanwhile."""
         with competing_load() as load, BatchScheduler(self.engine, len(finds)) as scheduler:
-            started = time.perf_counter()
-            for task in scheduler.run(finds):
-                task.result()
-            self.engine.synchronize()
-            seconds = time.perf_counter() - started
-        return {"evidence_s": seconds / len(finds)}, load
+            found = timing.clocked(
+                self.engine, lambda: [task.result() for task in scheduler.run(finds)]
+            )
+        return {"evidence_s": found.seconds / len(finds)}, load
 
     def _undisturbed(self, trial: Callable[[], tuple[JsonObject, Load]]) -> JsonObject:
         """The times of a trial; of another one, up to RETRIES times, while other processes keep the
         machine busy.
         """
         times, load = trial()
-        retries = min(RETRIES, self.retries_left)
-        while load.share > MAX_LOAD and retries:
-            retries -= 1
-            self.retries_left -= 1
+        for _ in range(min(RETRIES, self.max_retried - self.retried)):
+            if load.share <= MAX_LOAD:
+                break
             self.retried += 1
             time.sleep(PAUSE_S)
             times, load = trial()
         disturbed = load.share > MAX_LOAD
-        self.load += Load() if disturbed else load
+        if not disturbed:
+            self.load += load
         self.progress.update()
         return {"load_share": load.share, "disturbed": disturbed, **times}
 
     def _trial(self, key: Timed, state: Any, prompt: Prompt) -> tuple[JsonObject, Load]:
         """The times of one answer and of its stages, and what other processes did meanwhile."""
-        self.engine.synchronize()
-        with competing_load() as load, self.engine.tracing() as trace:
-            started = time.perf_counter()
-            self._answer(key, state, prompt)
-            self.engine.synchronize()
-            ended = time.perf_counter()
+        with competing_load() as load:
+            answered = timing.clocked(self.engine, partial(self._answer, key, state, prompt))
         assert self.engine.first_token_at is not None
-        started += indexing_s(trace)
-        total_s = ended - started
+        started = answered.start_s + indexing_s(answered.trace)
+        total_s = answered.end_s - started
         first_token_s = self.engine.first_token_at - started
         further = self.limits.max_new_tokens - 1
         per_token_s = (total_s - first_token_s) / further if further else None
         times = {"first_token_s": first_token_s, "per_token_s": per_token_s, "total_s": total_s}
-        return {**times, "stages": stage_seconds(trace)}, load
+        return {**times, "stages": stage_seconds(answered.trace)}, load
 
     def _warm_up(self, key: Timed, state: Any, prompt: Prompt) -> JsonObject:
         """Answer untimed; the costs of the last answer, whose shapes the timed ones share. The
@@ -474,19 +424,17 @@ class _Trials:
         settings = self.settings
         busy = disturbance(self.rows, self.load, self.machine.get("load_share", 0.0), self.gpu)
         refused = None if settings.allow_load else busy
-        states = {
-            state: self.state_times(
-                {(name, effective_state(own, state)) for name, own in usable.items()},
-                naive,
-                busy is not None,
-                is_shown=not refused,
-            )
-            for state in settings.timed_states
-        }
+        counted = [row for row in self.rows if busy or not row.disturbed]
+        states = {}
+        for state in settings.timed_states:
+            keys = [(name, effective_state(own, state)) for name, own in usable.items()]
+            rows = [row for row in counted if (row.variant, row.state) in keys]
+            warm = {name: self.stages[name, there] for name, there in keys}
+            states[state] = _state_times(rows, warm, naive, is_shown=not refused)
         on_disk = "disk" in settings.states
         documents = DocumentTrials(state=cold.STATE, rows=self.documents) if on_disk else None
         batches = EvidenceTrials(questions=len(bench.batch), rows=self.batches)
-        graphs = cuda_graphs(bench.lm)
+        graphs = cuda_graphs(bench.engine)
         return LatencyTimes(
             **bench.result(
                 settings, seed, unsupported, cache_state=CACHE_STATE, cuda_graphs=graphs
@@ -494,8 +442,7 @@ class _Trials:
             machine=dict(self.machine),
             load=TrialLoad(
                 share=self.load.share,
-                others_cpu_s=self.load.others_cpu_s,
-                seconds=self.load.seconds,
+                **asdict(self.load),
                 disturbed=sum(row.disturbed for row in self.rows),
                 retried=self.retried,
                 allowed_share=MAX_LOAD,

@@ -4,14 +4,12 @@ decoder answers.
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import chain, pairwise, product
 from pathlib import Path
@@ -19,7 +17,7 @@ from typing import Any, cast
 
 from ragauge.config.protocols import SEARCH_LEVELS, LoadSettings
 from ragauge.datasets.base.dataset import TraceEntry
-from ragauge.engines.batching import BatchScheduler, EngineProxy, Task, max_batch_size
+from ragauge.engines.batching import BatchScheduler, EngineProxy, max_batch_size
 from ragauge.engines.lm import LM
 from ragauge.engines.protocol import SpanEngine
 from ragauge.engines.store import MemoryStore
@@ -55,7 +53,7 @@ from ragauge.results.times import (
     Watched,
     remarks,
 )
-from ragauge.text import aligned
+from ragauge.text import aligned, significant
 
 COLUMNS = "variant,arrivals,first token p50,p95,p99 s,token p95 s,questions/s,steady,good,failed"
 COUNTED = "first_token_s and total_s count from a request's arrival, its time in the queue included"
@@ -80,11 +78,11 @@ def measure_load(
     With the same `seed`, arrivals are the same for all variants at a level. `finished`: of
     `measure_levels`. Raises UserError: a response that the context cuts short.
     """
-    able, unsupported = timing.supported(variants, bench.lm)
+    able, unsupported = bench.supported(variants)
     longest = max(prompt.total_tokens for prompt in bench.prompts) + max(
         lengths(settings, bench.trace)
     )
-    batch = max_batch_size(bench.lm, longest) if settings.batch == "auto" else settings.batch
+    batch = max_batch_size(bench.engine, longest) if settings.batch == "auto" else settings.batch
 
     @lru_cache(None if settings.find else 1)  # a search has a level of each method in turn
     def server_of(name: str) -> _Server:
@@ -97,17 +95,15 @@ def measure_load(
         def work() -> list[RequestTimes]:
             if level.speed:
                 server.forget()
-            alone = server.size == 1
-            stepping = OneByOne(server.answer_alone, Clock()) if alone else _Batched(server)
+            alone = OneByOne(partial(server.answer, engine=server.lm))
+            stepping = alone if server.size == 1 else _Batched(server)
             return drive(stepping, level, settings, len(bench.prompts), seed)
 
-        rows, seen = timing.watched(bench.lm, settings.allow_load, work)
-        if level.speed:
-            rows = [row.model_copy(update=server.found[row.prompt]) for row in rows]
+        rows, seen = timing.watched(bench.engine, settings.allow_load, work)
         return level_times(level, rows, seen, settings, seed, variant=name, batch=server.size)
 
     measured = measure_levels(able, bench.dataset, bench.trace, settings, measure, finished)
-    bench.lm.documents = None  # the store of a replay
+    bench.engine.documents = None  # the store of a replay
     more: dict[str, Any] = {"batch": batch, "cache_state": CACHE_STATE, "counted": COUNTED}
     if bench.trace:
         trace = trace_facts(bench.trace)
@@ -164,14 +160,13 @@ def levels_of(settings: LoadSettings, trace: Sequence[TraceEntry]) -> list[Level
             turns[entry.conversation].append(number)
     next_turns = dict(chain.from_iterable(map(pairwise, turns.values())))
     moments = [entry.arrival_s for entry in trace]
-    replays = [
-        replace(level_at(settings, "speed", speed), moments=moments, next_turns=next_turns)
-        for speed in settings.speeds
-    ]
     return [
-        *(level_at(settings, "rate", rate) for rate in settings.rates),
-        *(level_at(settings, "clients", number) for number in settings.clients),
-        *replays,
+        *(level_at(settings, rate=rate) for rate in settings.rates),
+        *(level_at(settings, clients=number) for number in settings.clients),
+        *(
+            level_at(settings, speed=speed, moments=moments, next_turns=next_turns)
+            for speed in settings.speeds
+        ),
     ]
 
 
@@ -243,7 +238,7 @@ class _Server:
         self, name: str, method: Method, bench: Bench, settings: LoadSettings, size: int
     ) -> None:
         self.name = name
-        self.lm = bench.lm
+        self.lm = bench.engine
         self.prompts = bench.prompts
         self.settings = settings
         self.size = size  # size: requests that are answered together
@@ -252,18 +247,18 @@ class _Server:
         # in a replay a request finds what earlier ones have stored
         self.configured = self.method = method if bench.trace else in_state(method, state)
         self.limits = list(map(timing.fixed_length, lengths(settings, bench.trace)))
-        # of each prompt, what was stored of its documents' tokens
-        self.found: dict[int, dict[str, Any]] = {}
+        self.is_replay = bool(bench.trace)
         self.engine = _ThreadEngine(self.lm)
+        here = cast(SpanEngine, self.engine)
         # of each prompt, those that no request uses
-        self.free_states: dict[int, list[Any]] = defaultdict(list)
-        if state != "nothing" and not bench.trace:
-            for number, prompt in enumerate(self.prompts):
-                self.free_states[number].append(
-                    self.method.prepare(cast(SpanEngine, self.engine), prompt)
-                )
-        for number in range(1 if bench.trace else len(self.prompts)):
-            self.answer_alone(number)  # warm up, and load what a method loads when it is first used
+        self.free_states = {
+            number: [self.method.prepare(here, prompt)]
+            for number, prompt in enumerate(self.prompts)
+            if state != "nothing" and not self.is_replay
+        }
+        # warm up, and load what a method loads when it is first used
+        for number in range(1 if self.is_replay else len(self.prompts)):
+            self.answer(ScheduledRequest(number, number, 0.0), self.lm)
         for free in self.free_states.values():
             free += [deepcopy(free[0], {id(self.engine): self.engine}) for _ in range(size - 1)]
 
@@ -272,16 +267,9 @@ class _Server:
         self.method = stream.fresh(self.configured, self.settings.store_gb)
         self.lm.documents = MemoryStore("load", int(self.settings.store_gb * 1e9))
 
-    def answer_alone(self, number: int) -> tuple[float, float, int]:
-        """Answer a prompt: the times of the first token and of the last, and the number of tokens."""
-        _, end, new_tokens = self.answer(number, self.lm)
-        assert self.lm.first_token_at is not None
-        return self.lm.first_token_at, end, new_tokens
-
-    def answer(self, number: int, engine: LM | EngineProxy) -> tuple[float, float, int]:
-        """Answer a prompt on an engine: the times of the beginning and of the last token, and the
-        number of tokens.
-        """
+    def answer(self, request: ScheduledRequest, engine: LM | EngineProxy) -> TimedRequest:
+        """Answer a request on an engine; in a replay, with what was stored of its documents."""
+        number = request.prompt
         prompt = self.prompts[number]
         limits = self.limits[number % len(self.limits)]
         start = time.perf_counter()
@@ -290,13 +278,15 @@ class _Server:
             here = cast(SpanEngine, self.engine)
             state = free.pop() if free else self.method.prepare(here, prompt)
             answer = self.method.answer(here, state, prompt, limits)
-        self.found[number] = stream.found_share(trace, prompt)
         if free is not None:
             free.append(state)
         self.lm.synchronize()
         end = time.perf_counter()
         timing.check_length(answer, limits, self.lm, self.name)
-        return start, end, len(answer.ids)
+        first = engine.first_token_at
+        assert first is not None
+        facts = stream.found_share(trace, prompt) if self.is_replay else {}
+        return TimedRequest(request, start, first, end, len(answer.ids), facts=facts)
 
 
 class _ThreadEngine:
@@ -327,28 +317,18 @@ class _Batched:
     """
 
     def __init__(self, server: _Server) -> None:
-        self._server = server
+        self._answer = server.answer
         self._batch = BatchScheduler(server.lm, server.size)
-        self._requests: dict[Task[tuple[float, float, int]], ScheduledRequest] = {}
 
     @property
     def busy(self) -> bool:
         return bool(self._batch.unfinished)
 
     def admit(self, request: ScheduledRequest) -> None:
-        self._requests[self._batch.submit(partial(self._server.answer, request.prompt))] = request
+        self._batch.submit(partial(self._answer, request))
 
     def step(self, until: float) -> Sequence[TimedRequest]:
-        served = []
-        for task in self._batch.step():
-            start, end, new_tokens = task.result()
-            assert task.engine.first_token_at is not None
-            served.append(
-                TimedRequest(
-                    self._requests.pop(task), start, task.engine.first_token_at, end, new_tokens
-                )
-            )
-        return served
+        return [task.result() for task in self._batch.step()]
 
 
 def table(times: LoadTimes) -> str:
@@ -360,12 +340,15 @@ def table(times: LoadTimes) -> str:
         name = Level(level.rate, level.clients, level.speed).name
         cells = ["nothing answered" if summary.requests else "no summary", *[""] * 7]
         if first := summary.first_token_s:
-            values = [percentile.value for _, percentile in first]
             token = summary.per_token_s
             steady = summary.steady
-            values += [token.p95.value if token else math.nan, summary.questions_per_s]
-            values += [steady.questions_per_s if steady else math.nan]
-            cells = ["" if math.isnan(value) else f"{value:.3g}" for value in values]
+            values = [
+                *(percentile.value for _, percentile in first),
+                token.p95.value if token else None,
+                summary.questions_per_s,
+                steady.questions_per_s if steady else None,
+            ]
+            cells = list(map(significant, values))
             cells += [f"{summary.good_share:.0%}", str(summary.failed)]
         lines.append([level.variant, name, *cells])
         counted = [row for row in level.requests if not row.warmup]

@@ -24,15 +24,14 @@ LASTING = 20  # longest waits for a first token that a level at a rate lasts, at
 CLIENT_REQUESTS = 5  # of each client, at least
 
 
-def level_at(settings: LoadSettings, arriving: str, load: float) -> Level:
-    """A rate, a number of clients or a speed, with the ramp, duration and conversations of the
+def level_at(settings: LoadSettings, **arriving: Any) -> Level:
+    """A level at which requests arrive so, with the ramp, duration and conversations of the
     settings.
     """
-    shape: dict[str, Any] = settings.model_dump(include={"ramp_s", "turns", "thinking_s"})
-    if not settings.find:  # of a search a known number of requests may miss
-        shape["duration_s"] = settings.duration_s
-    shape[arriving] = load
-    return Level(**shape)
+    shape = settings.model_dump(include={"ramp_s", "duration_s", "turns", "thinking_s"})
+    if settings.find:  # which a known number of requests may miss
+        del shape["duration_s"]
+    return Level(**shape, **arriving)
 
 
 def requests_of(level: Level, settings: LoadSettings) -> int:
@@ -84,7 +83,7 @@ def next_level(settings: LoadSettings, levels: Sequence[LoadLevel], variant: str
         found = capacity(levels, variant, arriving, settings.attainment)
         load = _next_load(found, first)
         if load:
-            return level_at(settings, arriving, load)
+            return level_at(settings, **{arriving: load})
         if found.met is None:
             return None
         first = found.levels[found.met].summary.goodput_per_s

@@ -13,19 +13,18 @@ import secrets
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from ragauge.config.model import ModelEntry
 from ragauge.config.protocols import LatencySettings, LoadSettings, StreamSettings, TimedSettings
 from ragauge.cost.machine import competing_load, provenance
-from ragauge.datasets.base.dataset import TraceEntry
 from ragauge.engines import backend
 from ragauge.engines.backends.openai import ServedEngine
 from ragauge.engines.protocol import SpanEngine
@@ -46,7 +45,6 @@ from ragauge.results.times import (
     LatencyTimes,
     LoadLevel,
     LoadTimes,
-    ProtocolFacts,
     RequestTimes,
     ServerView,
     StateTimes,
@@ -58,7 +56,7 @@ from ragauge.results.times import (
     remarks,
     share_found,
 )
-from ragauge.text import aligned
+from ragauge.text import aligned, significant
 
 MAX_OPEN = 4096  # requests under way; more wait on this side
 PAUSE_S = 1.0  # after a failure, before the client's next request, if the server asks for less
@@ -82,47 +80,29 @@ BEGINS_COLD = "a stream begins with nothing cached; what a request reads is ther
 
 
 @dataclass(frozen=True)
-class ServedBench:
+class ServedBench(timing.AnyBench[ServedEngine]):
     """A server with the prompts that every method sends to it."""
 
-    engine: ServedEngine
-    client: StreamClient
-    prompts: Sequence[Prompt]
-    dataset: str
-    trace: Sequence[TraceEntry] = ()  # of the prompts, where they are replayed
+    @property
+    def client(self) -> StreamClient:
+        assert self.engine.client
+        return self.engine.client
 
-    def adapted(self, variants: Mapping[str, Method]) -> tuple[dict[str, Method], dict[str, str]]:
-        """The variants that run on a server, adapted to it, and the reasons why the others do not."""
-        able = self.engine.capabilities
-        adapted = {name: method.adapted_to(able) for name, method in variants.items()}
-        return timing.supported(adapted, self.engine)
-
-    def result(
-        self, settings: TimedSettings, seed: int, unsupported: Mapping[str, str], **more: Any
-    ) -> JsonObject:
-        """The part of a result that every kind of measurement has; `more`: of its protocol."""
-        facts = provenance()
+    def facts(self, settings: TimedSettings) -> JsonObject:
         cache = settings.server_cache
-        facts |= {
-            "cpu": f"a server ({self.client.stack or 'unnamed'}), requests from {facts['cpu']}",
-            "threads": None,
-            "server": self.engine.identity(),
-        }
-        protocol: JsonObject = {
-            **settings.model_dump(exclude={"methods", "models"}),
-            "seed": seed,
+        return {
             "device": SERVER,
-            "dataset": self.dataset,
-            "prompts": len(self.prompts),
             "timeout_s": self.engine.server.timeout_s,
             "cache": cache,
             "cache_state": CACHE_STATES[cache],
-            **more,
         }
-        return {
-            "provenance": facts,
-            "protocol": ProtocolFacts(**protocol),
-            "unsupported": dict(unsupported),
+
+    def provenance(self) -> JsonObject:
+        here = provenance()
+        return here | {
+            "cpu": f"a server ({self.client.stack or 'unnamed'}), requests from {here['cpu']}",
+            "threads": None,
+            "server": self.engine.identity(),
         }
 
     def watched(
@@ -137,9 +117,6 @@ class ServedBench:
         with competing_load() as others:
             requests = work()
         counted = [row for row in requests if not row.warmup and not row.failure]
-        clocks = [row.server for row in counted if row.server]
-        times = {key: [clock[key] for clock in clocks if key in clock] for key in CLOCKED}
-        medians = {key: statistics.median(values) for key, values in times.items() if values}
         late_s = sorted(self.client.late_s)[int(0.99 * len(self.client.late_s)) :]
         late_p99_s = late_s[0] if late_s else 0.0
         refused = _refusal(counted, cache)
@@ -150,7 +127,7 @@ class ServedBench:
             gpu=None,
             client_late_p99_s=late_p99_s,
             refused=refused,
-            server=ServerView(cached_share=share_found(counted), **medians),
+            server=ServerView(cached_share=share_found(counted), **server_medians(counted)),
         )
 
 
@@ -167,7 +144,7 @@ def bench(
     )
     with StreamClient() as engine.client:
         prompts = timing.prompts_of(questions, number, model, engine, new_tokens)
-        yield ServedBench(engine, engine.client, prompts, questions.name)
+        yield ServedBench(engine, prompts, questions.name)
 
 
 def _refusal(rows: Sequence[RequestTimes], cache: str) -> str | None:
@@ -242,6 +219,7 @@ class Sender:
         with self._turn:
             engine = self.engine.for_thread(self._turn, MAX_OPEN)
             prompt = self.prompts[request.prompt]
+            limits = self.limits[request.prompt % len(self.limits)]
             spans = cast(SpanEngine, engine)
             start = time.perf_counter()
             self._answered_at = min(self._answered_at, time.monotonic())
@@ -253,10 +231,9 @@ class Sender:
                 state = self.method.prepare(spans, prompt)
                 start = time.perf_counter()
                 with engine.tracing():
-                    self.method.answer(
-                        spans, state, prompt, self.limits[request.prompt % len(self.limits)]
-                    )
-                    return self._timed(request, start, engine)
+                    self.method.answer(spans, state, prompt, limits)
+                self._answered_at = time.monotonic()
+                return timed_request(request, start, engine, limits.max_new_tokens)
             except UserError as error:
                 self._problem = self._problem if self.is_lost and self._problem else str(error)
                 wish_s = error.wish_s if isinstance(error, EndpointError) else 0.0
@@ -269,37 +246,37 @@ class Sender:
         """Whether the server has been silent for so long that no more requests are sent."""
         return time.monotonic() - self._answered_at > self.timeout_s
 
-    def _timed(self, request: ScheduledRequest, start: float, engine: ServedEngine) -> TimedRequest:
-        exchange = engine.exchange
-        completion = engine.completion
-        first = engine.first_token_at
-        assert exchange
-        assert completion
-        assert first
-        self._answered_at = time.monotonic()
-        requested = self.limits[request.prompt % len(self.limits)].max_new_tokens
-        notes = [*exchange.remarks, exchange.counting]
-        if exchange.response_tokens is None and completion.finish == "length":
-            exchange = exchange.model_copy(update={"response_tokens": requested})
-            notes += [
-                f"counted as the {requested} at which it says that it ended",
-                exchange.counting,
-            ]
-        tokens = exchange.response_tokens
-        facts = exchange.model_dump(include={"prompt_tokens", "cached_tokens"})
-        facts |= {"model": completion.model, "server": server_times(completion)}
-        facts["per_token_s"] = exchange.per_token_s
-        if exchange.prompt_tokens and exchange.cached_tokens is not None:
-            facts["found"] = exchange.cached_tokens / exchange.prompt_tokens
-            facts["found_of"] = exchange.prompt_tokens
-        if (tokens or 0) < requested:
-            notes.append(
-                f"{tokens or 'an unknown number'} of {requested} tokens, so without total_s"
-            )
-            facts["total_s"] = None
-        if any(notes):
-            facts["remarks"] = list(filter(None, notes))
-        return TimedRequest(request, start, first, completion.ended, tokens, facts=facts)
+
+def timed_request(
+    request: ScheduledRequest, start: float, engine: ServedEngine, requested: int
+) -> TimedRequest:
+    """The times of the engine's last response, of which so many tokens were requested."""
+    exchange = engine.exchange
+    completion = engine.completion
+    first = engine.first_token_at
+    assert exchange
+    assert completion
+    assert first
+    notes = [*exchange.remarks, exchange.counting]
+    if exchange.response_tokens is None and completion.finish == "length":
+        exchange = exchange.model_copy(update={"response_tokens": requested})
+        notes += [
+            f"counted as the {requested} at which it says that it ended",
+            exchange.counting,
+        ]
+    tokens = exchange.response_tokens
+    facts = exchange.model_dump(include={"prompt_tokens", "cached_tokens"})
+    facts |= {"model": completion.model, "server": server_times(completion)}
+    facts["per_token_s"] = exchange.per_token_s
+    if exchange.prompt_tokens and exchange.cached_tokens is not None:
+        facts["found"] = exchange.cached_tokens / exchange.prompt_tokens
+        facts["found_of"] = exchange.prompt_tokens
+    if (tokens or 0) < requested:
+        notes.append(f"{tokens or 'an unknown number'} of {requested} tokens, so without total_s")
+        facts["total_s"] = None
+    if any(notes):
+        facts["remarks"] = list(filter(None, notes))
+    return TimedRequest(request, start, first, completion.ended, tokens, facts=facts)
 
 
 def server_times(completion: Completion) -> dict[str, float] | None:
@@ -313,6 +290,13 @@ def server_times(completion: Completion) -> dict[str, float] | None:
     prompt_ms, predicted_ms, tokens = values
     later = {"per_token_s": predicted_ms / 1e3 / (tokens - 1)} if tokens > 1 else {}
     return {"first_token_s": prompt_ms / 1e3, **later}
+
+
+def server_medians(rows: Sequence[RequestTimes]) -> dict[str, float]:
+    """The median times by the server's own clock, as far as it tells."""
+    clocks = [row.server for row in rows if row.server]
+    seconds = {key: [clock[key] for clock in clocks if key in clock] for key in CLOCKED}
+    return {key: statistics.median(values) for key, values in seconds.items() if values}
 
 
 def new_nonce() -> str:
@@ -342,29 +326,32 @@ def _time(
     new_tokens: int,
     seed: int,
 ) -> LatencyTimes:
-    able, unsupported = bench.adapted(variants)
+    able, unsupported = bench.supported(variants)
     senders = {
         name: Sender(bench, method, bench.prompts, new_tokens) for name, method in able.items()
     }
     bench.engine.nonce = new_nonce if settings.server_cache == "cold" else str
     order = random.Random(seed)
-    done = list[tuple[str, TimedRequest]]()
+    state = CACHED_STATES[settings.server_cache]
     count = len(able) * settings.trials
 
     def send_all() -> list[Trial]:
+        trials = []
         for number in range(-settings.warmup, settings.trials):
             for name in order.sample(list(able), len(able)):
                 for _ in range(2 if settings.server_cache == "warm" else 1):
                     timed = _served(senders[name], number, number % len(bench.prompts))
-                request = replace(timed.request, arrival_s=timed.start_s)
-                done.append((name, replace(timed, request=request)))
-                progress.update(number >= 0)
-        return [_trial(name, timed) for name, timed in done if timed.request.number >= 0]
+                if number >= 0:
+                    request = replace(timed.request, arrival_s=timed.start_s)  # it was sent alone
+                    times = arrivals.times(replace(timed, request=request), timed.start_s)
+                    facts = {"variant": name, "trial": number, "state": state, "disturbed": False}
+                    trials.append(Trial(**facts, **times.to_json()))
+                    progress.update()
+        return trials
 
     with bar(f"timing on {bench.dataset}", "trial", count) as progress:
         trials, seen = bench.watched(settings, settings.server_cache, send_all)
     answered = [trial for trial in trials if not trial.failure]
-    state = CACHED_STATES[settings.server_cache]
     there = StateTimes(summary={} if seen.refused else latency.summarise(answered))
     return LatencyTimes(
         **bench.result(settings, seed, unsupported, new_tokens=new_tokens, warmup=settings.warmup),
@@ -372,14 +359,8 @@ def _time(
         load=TrialLoad(share=seen.load_share),
         usable=dict.fromkeys(able, "set") if state else {},
         states={"set" if state == "set" else "documents": there},
-        rows=[trial.model_copy(update={"state": state}) for trial in trials],
+        rows=trials,
     )
-
-
-def _trial(name: str, timed: TimedRequest) -> Trial:
-    """The trial of a request that was sent by itself."""
-    times = arrivals.times(timed, timed.request.arrival_s)
-    return Trial(variant=name, trial=timed.request.number, disturbed=False, **times.to_json())
 
 
 def _served(sender: Sender, number: int, prompt: int) -> TimedRequest:
@@ -397,14 +378,12 @@ def latency_table(times: LatencyTimes) -> str:
     there = times.states[times.default_state]
     for name, summary in there.summary.items():
         rows = [row for row in times.rows if row.variant == name and not row.failure]
-        clocks = [row.server or {} for row in rows]
+        own_clock = server_medians(rows)
         share = share_found(rows)
-        server_s = [[clock[key] for clock in clocks if key in clock] for key in CLOCKED]
-        medians = [summary[key].median for key in latency.TIMES]
         cells = [
-            *("" if median is None else f"{median:.3g}" for median in medians),
+            *(significant(summary[key].median) for key in latency.TIMES),
             str(summary["first_token_s"].n),
-            *(f"{statistics.median(values):.3g}" if values else "" for values in server_s),
+            *(significant(own_clock.get(key)) for key in CLOCKED),
             "" if share is None else f"{share:.0%}",
         ]
         lines.append([name, *cells])
@@ -422,7 +401,7 @@ def measure_load(
     """The load protocol, as `load.measure_load` has it; the server batches requests as it likes. A
     request that failed has its `failure` in place of times.
     """
-    able, unsupported = bench.adapted(variants)
+    able, unsupported = bench.supported(variants)
     lengths = load.lengths(settings, bench.trace)
     prompts = bench.prompts
     is_cold = settings.server_cache == "cold"
@@ -461,34 +440,20 @@ def measure_stream(
     `found_s` are of a new prompt and of the same one again.
     """
     prompts = stream.requests(bench.prompts, settings, seed)
-    able, unsupported = bench.adapted(variants)
-    streams = []
-    with bar(f"stream on {bench.dataset}", "variant", len(able)) as progress:
-        for name, method in able.items():
-            progress.set_postfix_str(name)
-            sender = Sender(bench, method, prompts, settings.new_tokens)
-            streams.append(_stream(name, bench, sender, settings, seed))
-            progress.update()
-    more: JsonObject = stream.corpus_sizes(bench.prompts)
-    more |= {"cache_state": BEGINS_COLD} if settings.server_cache == "cold" else {}
-    return StreamTimes(**bench.result(settings, seed, unsupported, **more), streams=streams)
-
-
-def _stream(
-    name: str, bench: ServedBench, sender: Sender, settings: StreamSettings, seed: int
-) -> Stream:
-    pairs = []
-    for index in range(stream.PROBES):
-        bench.engine.nonce = partial(str, new_nonce())
-        prompt = index % len(sender.prompts)
-        pairs.append((_served(sender, 0, prompt), _served(sender, 0, prompt)))
     is_cold = settings.server_cache == "cold"
-    bench.engine.nonce = partial(str, new_nonce() if is_cold else "")
+    cache = "found" if is_cold else settings.server_cache
+    watched = partial(bench.watched, settings, cache)
 
-    def send_all() -> list[RequestTimes]:
-        for _ in range(2 if settings.server_cache == "warm" else 1):
-            done = [_served(sender, index, index) for index in range(len(sender.prompts))]
-        return arrivals.rows(done, warmup=0)
+    def stream_of(name: str, method: Method) -> Stream:
+        sender = Sender(bench, method, prompts, settings.new_tokens)
 
-    rows, seen = bench.watched(settings, "found" if is_cold else settings.server_cache, send_all)
-    return stream.stream_times(name, pairs, rows, seen, seed)
+        def answer(indices: Iterable[int], anew: bool) -> list[TimedRequest]:
+            bench.engine.nonce = partial(str, new_nonce() if anew or is_cold else "")
+            for _ in range(2 if cache == "warm" and not anew else 1):
+                done = [_served(sender, index, index) for index in indices]
+            return done
+
+        return stream.times(name, answer, watched, len(prompts), seed)
+
+    facts = {"cache_state": BEGINS_COLD} if is_cold else {}
+    return stream.measured(variants, bench, settings, seed, stream_of, **facts)

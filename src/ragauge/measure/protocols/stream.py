@@ -3,11 +3,11 @@ prepared of them.
 """
 
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from ragauge.measure import timing
 from ragauge.measure.protocols import arrivals
 from ragauge.measure.protocols.arrivals import ScheduledRequest, TimedRequest
 from ragauge.measure.protocols.cold import STATE, drop_page_cache, storing_documents
-from ragauge.measure.timing import Bench
+from ragauge.measure.timing import AnyBench, Bench
 from ragauge.methods.base.method import Method
 from ragauge.methods.base.tree import TreeMethod
 from ragauge.methods.prompts import Prompt
@@ -63,22 +63,36 @@ def measure_stream(
     Raises UserError: fewer documents than a request has; a prompt that the context does not hold.
     """
     prompts = requests(bench.prompts, settings, seed)
-    able, unsupported = timing.supported(variants, bench.lm)
+    watched = partial(timing.watched, bench.engine, settings.allow_load)
+
+    def stream_of(name: str, method: Method) -> Stream:
+        stream = _Stream(name, method, bench.engine, prompts, settings, folder)
+        stream.answer_one(fresh(method, settings.store_gb), 0)  # warm up, without a store
+        result = times(name, stream.answer, watched, len(prompts), seed)
+        return result.model_copy(update={"stored_bytes": stream.stored_bytes})
+
+    state = CACHE_STATES[settings.store]
+    return measured(variants, bench, settings, seed, stream_of, cache_state=state)
+
+
+def measured(
+    variants: Mapping[str, Method],
+    bench: AnyBench[Any],
+    settings: StreamSettings,
+    seed: int,
+    stream_of: Callable[[str, Method], Stream],
+    **facts: Any,
+) -> StreamTimes:
+    """Measure one variant after another; `facts`: of the protocol, besides the settings."""
+    able, unsupported = bench.supported(variants)
+    progress = bar(f"stream on {bench.dataset}", "variant", iterable=able)
     streams = []
-    with bar(f"stream on {bench.dataset}", "variant", len(able)) as progress:
-        for name, method in able.items():
-            progress.set_postfix_str(name)
-            stream = _Stream(name, method, bench.lm, prompts, settings, folder)
-            streams.append(stream.run(seed))
-            progress.update()
-    more = {"cache_state": CACHE_STATES[settings.store], **corpus_sizes(bench.prompts)}
-    return StreamTimes(**bench.result(settings, seed, unsupported, **more), streams=streams)
-
-
-def corpus_sizes(prompts: Sequence[Prompt]) -> dict[str, int]:
-    """The number of different documents of the prompts, and of their tokens."""
-    corpus = {tuple(ids) for prompt in prompts for ids in prompt.documents}
-    return {"corpus_documents": len(corpus), "corpus_tokens": sum(map(len, corpus))}
+    for name in progress:
+        progress.set_postfix_str(name)
+        streams.append(stream_of(name, able[name]))
+    corpus = {tuple(ids) for prompt in bench.prompts for ids in prompt.documents}
+    facts |= {"corpus_documents": len(corpus), "corpus_tokens": sum(map(len, corpus))}
+    return StreamTimes(**bench.result(settings, seed, unsupported, **facts), streams=streams)
 
 
 def requests(prompts: Sequence[Prompt], settings: StreamSettings, seed: int) -> list[Prompt]:
@@ -137,81 +151,65 @@ class _Stream:
     stored_in: Path | None = None
     stored_bytes: int | None = None  # at the end of the last use of the store
 
-    def run(self, seed: int) -> Stream:
-        self._answer(fresh(self.method, self.settings.store_gb), 0)  # warm up, without a store
-        pairs = []
-        for number in range(PROBES):
-            with self._store():
-                method = fresh(self.method, self.settings.store_gb)
-                prompt = number % len(self.prompts)
-                pairs.append((self._answer(method, prompt), self._answer(method, prompt)))
+    def answer(self, indices: Iterable[int], anew: bool) -> list[TimedRequest]:
+        """Answer requests in turn; a store always begins empty."""
+        with self._store() as method:
+            return [self.answer_one(method, index) for index in indices]
 
-        def answer_all() -> list[RequestTimes]:
-            with self._store():
-                method = fresh(self.method, self.settings.store_gb)
-                served = [self._answer(method, number) for number in range(len(self.prompts))]
-            return arrivals.rows(served, warmup=0)
-
-        rows, seen = timing.watched(self.lm, self.settings.allow_load, answer_all)
-        return stream_times(self.name, pairs, rows, seen, seed, self.stored_bytes)
-
-    def _answer(self, method: Method, index: int) -> TimedRequest:
+    def answer_one(self, method: Method, index: int) -> TimedRequest:
         """Answer a request; its times, with what was found of its documents' tokens."""
         prompt = self.prompts[index]
         limits = timing.fixed_length(self.settings.new_tokens)
-        self.lm.synchronize()
-        start = perf_counter()
-        with self.lm.tracing() as trace:
-            answer = method.answer(self.lm, method.prepare(self.lm, prompt), prompt, limits)
-        self.lm.synchronize()
-        end = perf_counter()
+        answered = timing.clocked(
+            self.lm,
+            lambda: method.answer(self.lm, method.prepare(self.lm, prompt), prompt, limits),
+        )
+        answer = answered.result
         timing.check_length(answer, limits, self.lm, self.name)
-        assert self.lm.first_token_at is not None
-        start += indexing_s(trace)  # so that no wait has it
+        first = self.lm.first_token_at
+        assert first is not None
+        start = answered.start_s + indexing_s(answered.trace)  # so that no wait has it
         if self.stored_in:
             drop_page_cache(self.stored_in)
-        return TimedRequest(
-            ScheduledRequest(index, index, start),
-            start,
-            self.lm.first_token_at,
-            end,
-            len(answer.ids),
-            facts=found_share(trace, prompt),
-        )
+        facts = found_share(answered.trace, prompt)
+        request = ScheduledRequest(index, index, start)
+        return TimedRequest(request, start, first, answered.end_s, len(answer.ids), facts=facts)
 
     @contextmanager
-    def _store(self) -> Iterator[None]:
+    def _store(self) -> Iterator[Method]:
+        """Begin with an empty store: the method that uses it."""
         size = int(self.settings.store_gb * 1e9)
+        method = fresh(self.method, self.settings.store_gb)
         try:
             if self.settings.store == "memory":
                 self.lm.documents = store = MemoryStore("stream", size)
-                yield
+                yield method
                 self.stored_bytes = store.bytes or None
                 return
             with storing_documents(self.lm, self.folder, size) as stored_in:
                 self.stored_in = stored_in
-                yield
+                yield method
                 self.stored_bytes = sum(path.stat().st_size for path in stored_in.iterdir()) or None
         finally:
             self.lm.documents = None
             self.stored_in = None
 
 
-def stream_times(
+def times(
     name: str,
-    pairs: Sequence[tuple[TimedRequest, TimedRequest]],
-    rows: list[RequestTimes],
-    seen: Watched,
+    answer: Callable[[Iterable[int], bool], list[TimedRequest]],
+    watched: Callable[[Callable[[], list[RequestTimes]]], tuple[list[RequestTimes], Watched]],
+    requests: int,
     seed: int,
-    stored_bytes: int | None = None,
 ) -> Stream:
     """The times of a variant's stream.
 
     Args:
-        pairs: requests with nothing stored, and the same again.
-        rows: the times of the stream's requests.
-        stored_bytes: in the store after the last one; None: nothing, or not known.
+        answer: answers requests, by index; with nothing stored before, if so requested.
+        watched: does a work while the machine or the server is watched.
     """
+    pairs = [answer([index % requests] * 2, True) for index in range(PROBES)]
+    rows, seen = watched(lambda: arrivals.rows(answer(range(requests), False), warmup=0))
     probes = [pair for pair in pairs if not any(request.failure for request in pair)]
     answered = [row for row in rows if not row.failure]
     is_shown = bool(answered) and not seen.refused
@@ -221,7 +219,7 @@ def stream_times(
         probes=len(probes),
         missed_s=_median_wait(missed for missed, _ in probes),
         found_s=_median_wait(found for _, found in probes),
-        stored_bytes=stored_bytes,
+        stored_bytes=None,
         failed=len(rows) - len(answered),
         summary=summarise(answered, seed) if is_shown else RequestSummary(),
         requests=rows,
@@ -274,5 +272,5 @@ def summarise(rows: Sequence[RequestTimes], seed: int) -> RequestSummary:
     """As of load; requests came one after another, so the rates are over the time of answering."""
     seconds = sum(row.end_at_s - row.arrival_at_s for row in rows)
     keys = {"first_token_s", "per_token_s", "total_s", "requests", *RATES}
-    times = arrivals.summarise(rows, seed=seed, seconds=seconds)
-    return RequestSummary(**times.model_dump(include=keys, exclude_unset=True))
+    summary = arrivals.summarise(rows, seed=seed, seconds=seconds)
+    return RequestSummary(**summary.model_dump(include=keys, exclude_unset=True))

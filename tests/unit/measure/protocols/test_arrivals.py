@@ -30,12 +30,12 @@ def serve(level, service, requests):
     clock = Simulated()
     seconds = iter(service)
 
-    def answer(prompt):
+    def answer(request):
         begin = clock.at
         clock.at += next(seconds)
-        return begin + 0.1 * (clock.at - begin), clock.at, 10
+        return TimedRequest(request, begin, begin + 0.1 * (clock.at - begin), clock.at, 10)
 
-    return rows(drive(OneByOne(answer, clock), level, 3, requests, clock, 1), warmup=requests // 10)
+    return rows(drive(OneByOne(answer), level, 3, requests, clock, 1), warmup=requests // 10)
 
 
 def mean(result, key):

@@ -28,7 +28,9 @@ def test_the_protocol_times_what_is_computed_kept_and_read(tmp_path):
     lm = tiny_lm()
     cold_documents = settings("k1", trials=2, states=["documents", "set", "disk"])
     bench = Bench(lm, [tiny_prompt()])
-    [result] = latency.run(variants, bench, [cold_documents], MACHINE, disk=tmp_path / "kept")
+    result = latency.measure_latency(
+        variants, bench, cold_documents, machine=MACHINE, folder=tmp_path / "kept"
+    )
     (row,) = result.documents.rows
     # naive prepares nothing
     assert (row.variant, row.prompt) == ("k1", 0)
@@ -36,7 +38,7 @@ def test_the_protocol_times_what_is_computed_kept_and_read(tmp_path):
     assert not list((tmp_path / "kept").iterdir())
     assert lm.documents is None
     assert result.documents.state == cold.STATE
-    [result] = latency.run(variants, bench, [settings("k1")], MACHINE)
+    result = latency.measure_latency(variants, bench, settings("k1"), machine=MACHINE)
     assert result.documents is None
 
 

@@ -49,7 +49,8 @@ def prompt():
 
 def _run(lm, prompts, seed=0, **options):
     variants = {"naive": make("naive"), "k1": make("superposition", top_k=1)}
-    return latency.run(variants, Bench(lm, prompts), [settings(**options)], MACHINE, seed=seed)[0]
+    bench = Bench(lm, prompts)
+    return latency.measure_latency(variants, bench, settings(**options), machine=MACHINE, seed=seed)
 
 
 def settings(**options):
@@ -122,7 +123,8 @@ def test_no_clock_has_the_embeddings_of_documents(encoder, monkeypatch):
         "dense": make("dense", **options),
         "uncached": make("dense", **options, path_caching=False),
     }
-    result = latency.run(variants, Bench(reader, [prompt]), [settings(trials=2)], MACHINE)[0]
+    bench = Bench(reader, [prompt])
+    result = latency.measure_latency(variants, bench, settings(trials=2), machine=MACHINE)
     assert {row.state for row in result.rows} == {"nothing", "documents"}
     assert all(0 < row.first_token_s <= row.total_s < 0.3 for row in result.rows)
     assert all(0 <= row.preparation_s < 0.3 for row in result.rows)
@@ -171,16 +173,9 @@ def test_a_disturbed_trial_is_repeated_and_the_repeat_counts(lm, prompt, monkeyp
         "_trial",
         lambda *_: ({"total_s": 1.0, "stages": {}}, Load(next(shares), 0.0)),
     )
-    times = latency._Trials(
-        {("naive", "nothing"): make("naive")},
-        lm,
-        settings(),
-        MACHINE,
-        random.Random(0),
-        None,
-        bar("", "trial"),
-    )
-    times.time_prompt(0, prompt, times.prepared(prompt), 3)
+    naive = {("naive", "nothing"): make("naive")}
+    times = latency._Trials(naive, lm, settings(), MACHINE, random.Random(0), bar("", "trial"))
+    times.time_prompt(0, prompt, latency._prepared(naive, lm, prompt, None), 3)
     assert [(row.load_share, row.disturbed) for row in times.rows] == [(0.0, False)] * 3
     assert times.retried == 2
 

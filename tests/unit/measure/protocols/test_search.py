@@ -120,7 +120,7 @@ def test_no_level_that_meets_the_targets_ends_early(seed):
             ramp_s=draw.choice([0.0, 5.0]),
         )
         server = Server(lambda service: service.expovariate(10.0), draw.randint(1, 3))
-        level = search.level_at(settings, "rate", draw.uniform(2.0, 40.0))
+        level = search.level_at(settings, rate=draw.uniform(2.0, 40.0))
         measured = server.measure("a", level, settings, seed)
         endless = settings.model_copy(update={"attainment": 1e-9})
         full = server.measure("a", level, endless, seed)
