@@ -183,19 +183,23 @@ def states_lm():
     return house_article.long_lm()
 
 
+def with_needs(name, options, encoder):
+    """A method with what it needs besides its options."""
+    needed = {"encoder": encoder} if "encoder" in making.make(name).__dict__ else {}
+    return making.make(name, **needed | options | TINY.get(name, {}))
+
+
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        (name, {**options, **TINY.get(name, {})})
+        (name, options)
         for name in registry.names("method")
         for options in [{}, *OF_STATES.get(name, [])]
     ],
     ids=str,
 )
 def test_a_method_uses_what_it_declares_was_read_before(states_lm, encoder, name, options):
-    if "encoder" in making.make(name).__dict__:
-        options = {"encoder": encoder, **options}
-    method = making.make(name, **options)
+    method = with_needs(name, options, encoder)
     prompt = of_corpus(*DOCUMENTS, gold=(1, 3))
     if reason := method.refusal(states_lm):
         pytest.skip(reason)
@@ -233,10 +237,7 @@ def test_what_is_read_of_a_document_by_itself_does_not_depend_on_the_others(
 ):
     """Of a method that declares `documents`: its tokens, their positions and what they attend to."""
     for options in [{}, *OF_STATES.get(name, [])]:
-        options = {**options, **TINY.get(name, {})}
-        if "encoder" in making.make(name).__dict__:
-            options = {"encoder": encoder, **options}
-        method = making.make(name, **options)
+        method = with_needs(name, options, encoder)
         if method.usable_state() == "nothing" or method.refusal(states_lm):
             continue
         alone = {

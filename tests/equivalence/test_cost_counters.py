@@ -15,7 +15,6 @@ from fvcore.nn import FlopCountAnalysis
 from torch.utils.flop_counter import FlopCounterMode
 
 import lm_references as tiny
-from fvcore_counting import fvcore_macs
 from ragauge.cost.flop import call_macs, flop, parameters, trace_macs
 from ragauge.cost.tokens import TokenCounts, random_segments
 from ragauge.cost.trace import Call
@@ -41,8 +40,8 @@ def _made(family, folder):
 
 
 class _Step(torch.nn.Module):
-    """A forward pass of `model` behind `past` cached tokens, which keeps `keep` positions' logits
-    (0: all).
+    """A forward pass of `model` behind `past` cached tokens, which keeps the last `keep` positions'
+    logits.
     """
 
     def __init__(self, model, past, keep):
@@ -53,8 +52,9 @@ class _Step(torch.nn.Module):
 
     @torch.no_grad()
     def forward(self, ids):
+        kept = torch.arange(ids.shape[1])[ids.shape[1] - self.keep :]
         return self.model(
-            ids, past_key_values=self.cache, logits_to_keep=self.keep, use_cache=True
+            ids, past_key_values=self.cache, logits_to_keep=kept, use_cache=True
         ).logits
 
     @torch.no_grad()
@@ -75,8 +75,10 @@ def _nothing(inputs, outputs):
     return Counter()
 
 
-def _fvcore_macs(step, ids):
+def _fvcore_macs(model, new, past, keep):
+    step = _Step(model, past, keep)
     step.fill()
+    ids = torch.ones(1, new, dtype=torch.long)
     analysis = (
         FlopCountAnalysis(step, ids)
         .unsupported_ops_warnings(False)
@@ -86,23 +88,25 @@ def _fvcore_macs(step, ids):
     return analysis.total() - analysis.by_module()["model.model.rotary_emb"]
 
 
-def _torch_flop(step, ids):
+def _torch_flop(model, new, past, keep):
+    step = _Step(model, past, keep)
     step.fill()
     with FlopCounterMode(display=False) as counter:
-        step(ids)
+        step(torch.ones(1, new, dtype=torch.long))
     rotary = [v for k, v in counter.get_flop_counts().items() if k.endswith("rotary_emb")]
     return counter.get_total_flops() - sum(sum(v.values()) for v in rotary)
 
 
-@pytest.mark.parametrize(("new", "past", "keep"), [(13, 0, 0), (13, 0, 1), (5, 9, 0), (1, 17, 1)])
+def _assert_counted_alike(model, shape, new, past, keep, layers=None):
+    call = Call("prompt", (new,), (past,), logits=(keep,), layers=layers)
+    assert _fvcore_macs(model, new, past, keep) == call_macs(call, shape)
+    assert _torch_flop(model, new, past, keep) == flop([call], shape)
+
+
+@pytest.mark.parametrize("row", [(13, 0, 13), (13, 0, 1), (5, 9, 5), (1, 17, 1)])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_counters_agree_exactly(family, new, past, keep, tmp_path):
-    model, shape = _made(family, tmp_path)
-    step = _Step(model, past, keep)
-    ids = torch.ones(1, new, dtype=torch.long)
-    call = Call("prompt", (new,), (past,), logits=(keep or new,))
-    assert _fvcore_macs(step, ids) == call_macs(call, shape)
-    assert _torch_flop(step, ids) == flop([call], shape)
+def test_counters_agree_exactly(family, row, tmp_path):
+    _assert_counted_alike(*_made(family, tmp_path), *row)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -118,11 +122,7 @@ def test_a_range_of_layers_is_counted_as_a_model_of_these_layers(layers, tmp_pat
     for index, layer in enumerate(model.model.layers):
         layer.self_attn.layer_idx = index
     model.config.num_hidden_layers = layers[1] - layers[0]
-    step = _Step(model, 9, 1)
-    ids = torch.ones(1, 5, dtype=torch.long)
-    call = Call("prompt", (5,), (9,), logits=(1,), layers=layers)
-    assert _fvcore_macs(step, ids) == call_macs(call, shape)
-    assert _torch_flop(step, ids) == flop([call], shape)
+    _assert_counted_alike(model, shape, 5, 9, 1, layers)
 
 
 @pytest.mark.parametrize(
@@ -130,11 +130,19 @@ def test_a_range_of_layers_is_counted_as_a_model_of_these_layers(layers, tmp_pat
     [*(("superposition", family) for family in FAMILIES), ("attention_sort", "llama")],
 )
 def test_a_methods_trace_counts_the_same_under_fvcore(family, method, tmp_path):
-    """The calls run on our decoder, whatever its family."""
-    shape = _made(family, tmp_path)[1]
+    """Row by row and step by step, each of them run by transformers."""
+    model, shape = _made(family, tmp_path)
     prompt = Prompt(**random_segments(TokenCounts(5, (7, 9), 4, 3), shape.vocab))
     engine = ShapeLM(shape)
     made = make(method)
     with engine.tracing() as trace:
         made.answer(engine, made.prepare(engine, prompt), prompt, Limits(2, ignore_stop=True))
-    assert fvcore_macs(trace, shape) == trace_macs(trace, shape) > 0
+    counted = [
+        _fvcore_macs(model, new, past + step * new, keep)
+        for call in trace
+        for step in range(call.steps)
+        for new, past, keep in zip(
+            call.lengths, call.past, call.logits or [0] * len(call.past), strict=True
+        )
+    ]
+    assert sum(counted) == trace_macs(trace, shape) > 0

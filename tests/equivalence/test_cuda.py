@@ -22,7 +22,7 @@ from ragauge import registry
 from ragauge.cli._main import main
 from ragauge.cost import machine
 from ragauge.engines import steps
-from ragauge.engines.batching import BatchScheduler, max_batch_size
+from ragauge.engines.batching import max_batch_size
 from ragauge.engines.decoder import Decoder
 from ragauge.engines.lm import LM
 from ragauge.engines.loading import load_lm, random_lm
@@ -50,6 +50,7 @@ from retro_parts import (
     specified,
     tokens,
 )
+from reuse_anchors import fresh
 from sft_material import built, settings
 
 LIMITS = Limits(max_new_tokens=3, ignore_stop=True)
@@ -167,7 +168,7 @@ def answer(engine, name, options):
     prompt = prompt_of(("", ARTICLE[:240])) if name in READ_TEXT else tiny_models.tiny_prompt()
     method = making.make(name, **options | NEEDED.get(name, {}))
     assert method.refusal(engine) is None
-    return method.answer(engine, method.prepare(engine, prompt), prompt, LIMITS)
+    return fresh(engine, method, prompt, LIMITS)
 
 
 def assert_alike(found, lm, name, options):
@@ -194,12 +195,7 @@ def variants(tmp_path_factory):
 
 @pytest.mark.parametrize("family", sorted(tiny_models.FAMILIES))
 def test_every_method_answers_as_on_the_cpu(family, variants):
-    shape = tiny_models.FAMILIES[family]
-    third = {
-        name: (*getattr(shape, name), getattr(shape, name)[0])
-        for name in ("heads", "kv_heads", "ffn")
-    }
-    lm = long_lm(replace(shape, **third))  # a third layer: cache_blend reads it apart
+    lm = long_lm(tiny_models.deeper(tiny_models.FAMILIES[family]))
     there = on_gpu(lm)
     # Positions are told in two ways, which compressors tell apart, as options do not.
     one_of_each = [
@@ -216,13 +212,11 @@ def test_questions_side_by_side_are_answered_as_on_the_cpu(variants):
     lm = long_lm()
     there = on_gpu(lm)
     assert max_batch_size(there, 1000) > 1
-    with BatchScheduler(there, 6) as batch:
-        works = {name: partial(answer, name=name, options=options) for name, options in variants}
-        tasks = {name: batch.submit(work) for name, work in works.items()}
-        while batch.unfinished:
-            batch.step()
-    for name, options in dict(variants).items():
-        assert_alike(tasks[name].result(), lm, name, options)
+    chosen = dict(variants)
+    works = [partial(answer, name=name, options=options) for name, options in chosen.items()]
+    tasks = tiny_models.side_by_side(there, works, 6)
+    for task, (name, options) in zip(tasks, chosen.items(), strict=True):
+        assert_alike(task.result(), lm, name, options)
 
 
 @torch.inference_mode()

@@ -9,6 +9,7 @@ from transformers import AutoModelForCausalLM
 import lm_references as tiny
 from ragauge.engines.checkpoint import read_shape
 from ragauge.errors import UserError
+from tables import cases
 
 ORIGINAL = {"original_max_position_embeddings": 64}
 FACTORS = {"short_factor": [1.0, 1.1, 1.3, 1.9], "long_factor": [1.0, 2.5, 7.0, 9.5]}
@@ -112,28 +113,21 @@ def test_longrope_beyond_its_original_length(tmp_path):
 
 @pytest.mark.parametrize(
     ("stated", "says"),
-    [
-        (
-            {"rope_scaling": {"type": "ntk", "factor": 2.0}},
-            "unknown rope type 'ntk'; known: default, dynamic, linear, ",
-        ),
-        (
-            {"rope_scaling": {"type": "linear", "faktor": 2.0}},
-            "unknown key of rope type linear 'faktor'; did you mean",
-        ),
-        ({"rope_scaling": {"type": "linear"}}, "the key 'factor' is missing"),
-        (
-            {"rope_parameters": PLAIN | {"partial_rotary_factor": 0.5}},
-            "partial_rotary_factor: 0.5 is not supported",
-        ),
-        ({"partial_rotary_factor": 0.25}, "partial_rotary_factor: 0.25 is not supported for llama"),
-        (
-            {"rope_interleaved": True},
-            "rope_interleaved: True is not supported; read are rope_theta, rope_scaling",
-        ),
-        ({"rotary_pct": 0.25}, "rotary_pct: 0.25 is not supported"),
-        ({"rope_scaling": LONGROPE | {"short_factor": [1.0]}}, "short_factor: must have 4 numbers"),
-    ],
+    cases("""
+{rope_scaling: {type: ntk, factor: 2.0}} ->
+  unknown rope type 'ntk'; known: default, dynamic, linear,
+{rope_scaling: {type: linear, faktor: 2.0}} ->
+  unknown key of rope type linear 'faktor'; did you mean
+{rope_scaling: {type: linear}} -> the key 'factor' is missing
+{rope_parameters: {rope_type: default, partial_rotary_factor: 0.5}} ->
+  partial_rotary_factor: 0.5 is not supported
+{partial_rotary_factor: 0.25} -> partial_rotary_factor: 0.25 is not supported for llama
+{rope_interleaved: true} ->
+  rope_interleaved: True is not supported; read are rope_theta, rope_scaling
+{rotary_pct: 0.25} -> rotary_pct: 0.25 is not supported
+{rope_scaling: {rope_type: longrope, short_factor: [1.0], long_factor: [1.0, 2.5, 7.0, 9.5],
+  original_max_position_embeddings: 64}} -> short_factor: must have 4 numbers
+"""),
 )
 def test_positions_that_cannot_be_read(stated, says, tmp_path):
     tiny.build("llama").save_pretrained(tmp_path)

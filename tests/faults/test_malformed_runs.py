@@ -2,7 +2,6 @@
 a report is of.
 """
 
-import json
 import shutil
 from functools import partial
 
@@ -141,7 +140,18 @@ def test_replies_of_an_endpoint():
 
 # --- runs ---
 
-ITEM = "superposition_table_1"
+EXAMPLE = (
+    '{"key": "q0", "question": "Which?", "documents": [{"title": "A", "text": "x"}], "answers": ["x"], '
+    '"gold": [0]}\n'
+)
+PREDICTIONS = (
+    '{"rows": [{"item": "superposition_table_1", "model": "MPT-7B-Instruct", "keys": {"method": "naive", '
+    '"top_k": ""}, "compute_cycles": 1.5, "theoretical_speedup": 1.5, "critical_path_speedup": 1.5}]}'
+)
+MACHINE = (
+    '{"bandwidth_bytes_per_s": {"median": 1e9, "low": 1e9, "high": 2e9, "n": 5}, "matmul_flop_per_s": '
+    '{"float32": {"median": 1e9, "low": 1e9, "high": 2e9, "n": 5}}, "threads": 1, "load_share": 0.0}'
+)
 EXPERIMENT = """\
 run: small
 models: {smollm2-135m-instruct: {}}
@@ -166,17 +176,8 @@ def run_folder(tmp_path):
     write_variant(folder, "bm25_k1", "bm25", [True, True, False], params={"top_k": 1})
     write_latency(folder, {"naive": [2.0, 2.2], "bm25_k1": [0.5, 0.4]})
     (folder / "data").mkdir()
-    example = {
-        "key": "q0",
-        "question": "Which?",
-        "documents": [{"title": "A", "text": "x"}],
-        "answers": ["x"],
-    }
-    example["gold"] = [0]
-    (folder / "data" / "nq_open.jsonl").write_text(json.dumps(example) + "\n")
-    row = {"item": ITEM, "model": "MPT-7B-Instruct", "keys": {"method": "naive", "top_k": ""}}
-    row |= dict.fromkeys(("compute_cycles", "theoretical_speedup", "critical_path_speedup"), 1.5)
-    (folder / "predictions.json").write_text(json.dumps({"rows": [row]}))
+    (folder / "data" / "nq_open.jsonl").write_text(EXAMPLE)
+    (folder / "predictions.json").write_text(PREDICTIONS)
     return folder
 
 
@@ -193,14 +194,8 @@ def test_a_report_is_made_or_the_file_is_named(name, run_folder, tmp_path):
 
 @pytest.fixture
 def machine(tmp_path):
-    rate = {"median": 1e9, "low": 1e9, "high": 2e9, "n": 5}
-    rates = {"bandwidth_bytes_per_s": rate}
     path = tmp_path / "machine.json"
-    path.write_text(
-        json.dumps(
-            {**rates, "matmul_flop_per_s": {"float32": rate}, "threads": 1, "load_share": 0.0}
-        )
-    )
+    path.write_text(MACHINE)
     return path
 
 

@@ -72,9 +72,6 @@ def test_a_sentencepiece_model_alone_is_a_tokenizer(cache):
     """Vicuna, LongChat and LongAlpaca ship no tokenizer.json; Llama 2 ships both files, which
     agree.
     """
-    pytest.importorskip(
-        "sentencepiece", reason="this environment is older than pyproject.toml: make setup"
-    )
     found = {}
     for repository in (
         "meta-llama/Llama-2-7b-chat-hf",

@@ -84,12 +84,11 @@ def write_llama(folder, *, fast=False, pad=False, template=False):
         special["pad_token"] = "[PAD]"
     if template:
         settings["chat_template"] = LLAMA_CHAT
-    _json(folder / "tokenizer_config.json", settings | special)
-    _json(folder / "special_tokens_map.json", special)
+    _write_settings(folder, special, **settings)
 
 
 def _llama_fast():
-    from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, processors
+    from tokenizers import Tokenizer, decoders, models, normalizers, processors
 
     pieces = [text for text, _, _ in llama_pieces()]
     ids = {text: i for i, text in enumerate(pieces)}
@@ -112,10 +111,16 @@ def _llama_fast():
     made.post_processor = processors.TemplateProcessing(
         single="<s> $A", special_tokens=[("<s>", 1)]
     )
-    made.add_special_tokens(
-        [AddedToken(name, special=True, normalized=False) for name in LLAMA_SPECIAL]
-    )
+    _add_special(made, LLAMA_SPECIAL)
     return made
+
+
+def _add_special(tokenizer, names):
+    from tokenizers import AddedToken
+
+    tokenizer.add_special_tokens(
+        [AddedToken(name, special=True, normalized=False) for name in names]
+    )
 
 
 def _merges(pieces):
@@ -129,7 +134,7 @@ def write_unigram(folder):
     """T5's `tokenizer.json`: pad, end and unknown first, then words and letters. Returns its
     length.
     """
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     special = ["<pad>", "</s>", "<unk>"]
     words = [SPACE + form for word in WORDS for form in (word, word.capitalize())]
@@ -140,7 +145,7 @@ def write_unigram(folder):
     )
     made.pre_tokenizer = pre_tokenizers.Metaspace()
     made.decoder = decoders.Metaspace()
-    made.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in special])
+    _add_special(made, special)
     folder.mkdir(parents=True, exist_ok=True)
     made.save(str(folder / "tokenizer.json"))
     return int(made.get_vocab_size())
@@ -150,7 +155,7 @@ def write_bytewise(folder, special, tokenizer_class, **settings):
     """A byte-level BPE as BLOOM, GPT-NeoX and SmolLM2 have it; `special` stands first. Returns its
     length.
     """
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     first = list(dict.fromkeys(special.values()))
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -161,13 +166,9 @@ def write_bytewise(folder, special, tokenizer_class, **settings):
     )
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
-    made.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in first])
+    _add_special(made, first)
     made.save(str(folder / "tokenizer.json"))
-    _json(
-        folder / "tokenizer_config.json",
-        {"tokenizer_class": tokenizer_class, **special, **settings},
-    )
-    _json(folder / "special_tokens_map.json", special)
+    _write_settings(folder, special, tokenizer_class=tokenizer_class, **settings)
     return len(pieces)
 
 
@@ -194,9 +195,14 @@ def write_wordpiece(folder):
         f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")
     }
     settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "model_max_length": 512}
-    _json(folder / "tokenizer_config.json", {**settings, **special})
-    _json(folder / "special_tokens_map.json", special)
+    _write_settings(folder, special, **settings)
     return len(pieces)
+
+
+def _write_settings(folder, special, **settings):
+    """What transformers keeps beside a tokenizer."""
+    _json(folder / "tokenizer_config.json", settings | special)
+    _json(folder / "special_tokens_map.json", special)
 
 
 def _json(path, content):

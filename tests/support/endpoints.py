@@ -37,6 +37,12 @@ def streams(*pieces, done=True, **usage):
     return Reply(text.encode(), headers={"Content-Type": "text/event-stream"})
 
 
+def entries(place, key, values):
+    """What encoders and rerankers reply: an entry for each text."""
+    rows = [{"index": i, key: value} for i, value in enumerate(values)]
+    return Reply(json.dumps({place: rows}).encode())
+
+
 def sse(*events, done=True):
     """A stream of these events as they are."""
     return Reply(
@@ -56,6 +62,11 @@ class Served:
 
     url: str
     requests: list[dict[str, Any]] = field(default_factory=list)  # path, headers, body
+
+    @property
+    def turns(self):
+        """The first message of each request for a chat."""
+        return [request["body"]["messages"][0]["content"] for request in self.requests]
 
 
 @contextmanager

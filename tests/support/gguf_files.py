@@ -2,7 +2,11 @@
 
 import math
 
-import pytest
+import gguf
+import numpy as np
+
+from asset_home import in_home
+from ragauge.assets import resolver
 
 D = 32
 FFN = 64
@@ -36,8 +40,6 @@ def write_gguf(
         split: tensors of a file, where there are several.
         keys: values of `<architecture>.<key>`, `__` for a dot.
     """
-    gguf = pytest.importorskip("gguf")
-    np = pytest.importorskip("numpy")
     writer = gguf.GGUFWriter(path, architecture, split_max_tensors=split)
     sizes = {
         "context_length": 64,
@@ -71,6 +73,12 @@ def write_gguf(
     writer.write_tensors_to_file()
     writer.close()
     return values
+
+
+def gguf_folder(folder, *given, **options):
+    """The folder that a file of `write_gguf`, written into a folder, becomes."""
+    write_gguf(folder / "m.gguf", *given, **options)
+    return in_home(folder / "home", resolver.resolve, str(folder / "m.gguf"))
 
 
 def type_of(name, types):
@@ -128,9 +136,6 @@ HALVES = {
 
 def blocks(rng, size, kind):
     """Random bytes of a type's blocks, whose half-precision scales are small numbers."""
-    import gguf
-    import numpy as np
-
     if kind.name == "F32":
         return rng.normal(size=size).astype(np.float32)
     values, length = gguf.GGML_QUANT_SIZES[kind]

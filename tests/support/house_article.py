@@ -6,11 +6,10 @@ from dataclasses import replace
 from itertools import pairwise
 
 import tiny_models
-from ragauge.engines.protocol import Limits
 from ragauge.methods.base import making
 from ragauge.methods.prompts import PromptStyle, build_prompt
+from reuse_anchors import fresh
 
-LIMITS = Limits(max_new_tokens=4, ignore_stop=True)
 INSTRUCTION = "Read this.\n{context}\n\nQuestion: {input}\nAnswer:"
 ARTICLE = (
     "".join(f"House {i} has {i * 7 % 13} cats. Nobody counts them! " for i in range(30))
@@ -40,7 +39,7 @@ def answered(name, prompt, lm=None, **options):
     method = making.make(name, **options)
     lm = lm or long_lm()
     assert method.refusal(lm) is None
-    return method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
+    return fresh(lm, method, prompt)
 
 
 def check_verbatim(answer, prompt):

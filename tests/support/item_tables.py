@@ -1,10 +1,12 @@
 """Tables of items, single lines of them, and what their figures show."""
 
+import pytest
 from matplotlib.text import Text
 
 from ragauge import registry
 from ragauge.config.loading import parse
 from ragauge.results.runs import Runs, unconfigured
+from tables import rows
 
 
 def table(item, folder, config=None):
@@ -19,6 +21,16 @@ def line(frame, **keys):
         frame = frame[frame[key] == value]
     assert len(frame) == 1, f"{len(frame)} lines with {keys}"
     return dict(frame.iloc[0].to_dict())
+
+
+def check_cells(frame, text, **common):
+    """Check lines of a table: each row of the text is YAML of a line's keys, besides the common
+    ones, and of what stands in it.
+    """
+    for keys, expected in rows(text):
+        found = line(frame, **common, **keys)
+        cells = {name: found[name] for name in expected}
+        assert cells == pytest.approx(expected, nan_ok=True), keys
 
 
 def shown(item, frame):

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 from prompt_graphs import mask
 from ragauge.cost.shape import Shape
+from ragauge.engines.batching import BatchScheduler
 from ragauge.engines.loading import random_lm
 from ragauge.methods.prompts import Prompt, Source
 
@@ -139,6 +140,21 @@ def tiny_prompt(
 
 def _ids(draw, count):
     return [draw.randrange(4, VOCAB) for _ in range(count)]
+
+
+def deeper(shape):
+    """A shape with a third layer like its first: cache_blend reads it apart."""
+    sizes = {name: getattr(shape, name) for name in ("heads", "kv_heads", "ffn")}
+    return replace(shape, **{name: (*size, size[0]) for name, size in sizes.items()})
+
+
+def side_by_side(lm, works, size):
+    """The tasks of works that a batch scheduler does, in the order of the works."""
+    with BatchScheduler(lm, size) as batch:
+        tasks = [batch.submit(work) for work in works]
+        while batch.unfinished:
+            batch.step()
+    return tasks
 
 
 def encoder(folder):

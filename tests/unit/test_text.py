@@ -6,32 +6,33 @@ from hypothesis import strategies as st
 
 from ragauge import text
 from ragauge.metrics import base as metrics
+from tables import rows
 
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [
-        ("It\u2019s \u201copen\u201d", "It's open"),
-        ("1874\u20131880", "1874-1880"),
-        ("well\u2011known", "well-known"),
-        ("\u6797\u79c0\u5170\u3002", "\u6797\u79c0\u5170"),
-        ("The  Caf\u00e9!", "cafe\u0301"),
-        ("1,200 rpm", "1200rpm"),
-        ("1\u202f234\u202f567", "1'234'567"),
-        ("1.234,5", "1,234.5"),
-        ("12,5 bar", "12.5 bar"),
-        ("\u22125", "-5"),
-        (".5", "0.5"),
-        ("1\u00bd", "1 1/2"),
-        ("10\u00b3", "10^3"),
-        ("20 \u2103", "20\u00ba C"),
-        ("\u0662\u0660\u0661\u0662", "2012"),
-        ("\uff15\uff05", "5 %"),
-        ("U.S.A.", "USA"),
-        ("Ph.D. in the U.S.", "PhD in US"),
-        ("$1,200.00", "$1200"),
-        ("Darwin\u2019s theory", "the Darwin theory"),
-    ],
+    rows(r"""
+"It\u2019s \u201copen\u201d", "It's open"
+"1874\u20131880", "1874-1880"
+"well\u2011known", "well-known"
+"\u6797\u79c0\u5170\u3002", "\u6797\u79c0\u5170"
+"The  Caf\u00e9!", "cafe\u0301"
+"1,200 rpm", "1200rpm"
+"1\u202f234\u202f567", "1'234'567"
+"1.234,5", "1,234.5"
+"12,5 bar", "12.5 bar"
+"\u22125", "-5"
+".5", "0.5"
+"1\u00bd", "1 1/2"
+"10\u00b3", "10^3"
+"20 \u2103", "20\u00ba C"
+"\u0662\u0660\u0661\u0662", "2012"
+"\uff15\uff05", "5 %"
+"U.S.A.", "USA"
+"Ph.D. in the U.S.", "PhD in US"
+"$1,200.00", "$1200"
+"Darwin\u2019s theory", "the Darwin theory"
+"""),
 )
 def test_forms_of_the_same_words_are_one(one, other):
     assert text.words(one) == text.words(other)
@@ -39,26 +40,27 @@ def test_forms_of_the_same_words_are_one(one, other):
 
 @pytest.mark.parametrize(
     ("part", "whole"),
-    [
-        ("no", "It is known."),
-        ("125 bar", "12.5 bar"),
-        ("5 bar", "12.5 bar"),
-        ("1.5 kg", "15 kg"),
-        ("2.1.0", "210"),
-        ("5 degrees", "-5 degrees"),
-        ("12", "In 2012"),
-        ("12", "1012 or 1/12"),
-        ("C", "C++ and C#"),
-        ("A", "A pump is a machine"),
-        ("5 km", "5 km/h"),
-        ("v2.4", "v2.6"),
-        ("3.1", "Python 3.10"),
-        ("10:30", "1030"),
-        ("10^3", "103"),
-        ("\u4e8c\u5df4", "\u5341\u4e8c\u5df4"),  # 2 bar in 12 bar
-        ("five", "\u00a0"),
-        ("?", "Anything?"),
-    ],
+    rows(r"""
+"no", "It is known."
+"125 bar", "12.5 bar"
+"5 bar", "12.5 bar"
+"1.5 kg", "15 kg"
+"2.1.0", "210"
+"5 degrees", "-5 degrees"
+"12", "In 2012"
+"12", "1012 or 1/12"
+"C", "C++ and C#"
+"A", "A pump is a machine"
+"5 km", "5 km/h"
+"v2.4", "v2.6"
+"3.1", "Python 3.10"
+"10:30", "1030"
+"10^3", "103"
+# 2 bar in 12 bar
+"\u4e8c\u5df4", "\u5341\u4e8c\u5df4"
+"five", "\u00a0"
+"?", "Anything?"
+"""),
 )
 def test_another_value_is_another_word(part, whole):
     record = {"prediction": whole, "answers": [part]}

@@ -73,15 +73,6 @@ def test_describe_fetches_nothing(tmp_path):
 # --- wheels, by the real pip and a folder of wheels in place of the index
 
 
-@pytest.fixture
-def index(tmp_path, monkeypatch):
-    folder = tmp_path / "index"
-    folder.mkdir()
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
-    return folder
-
-
 def tiny_model(folder, tag="py3-none-any"):
     files = {
         "tiny_model/__init__.py": "raise SystemExit('imported')",

@@ -6,7 +6,10 @@ import json
 import random
 import shutil
 import urllib.request
+from functools import partial
 
+import gguf
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -15,14 +18,24 @@ from tokenizers import pre_tokenizers
 
 import gguf_files
 from asset_home import in_home
-from gguf_files import FFN, TOKENS, TYPES, D, tensor_sizes, type_of, write_gguf
+from gguf_files import (
+    FFN,
+    TOKENS,
+    TYPES,
+    D,
+    gguf_folder,
+    tensor_sizes,
+    type_of,
+    write_gguf,
+)
+from lm_references import all_logits, reference_logits
 from ragauge.assets import gguf_weights, resolver
 from ragauge.assets.pretokenizers import SPLITS
 from ragauge.assets.tokenizer import load_tokenizer, plain_reader
 from ragauge.engines.checkpoint import read_shape
 from ragauge.engines.loading import load_lm
 from ragauge.errors import UserError
-from ragauge.methods.base.method import plain_row
+from tables import cases, rows
 
 PLACES = {
     "attn_q": "self_attn.q_proj",
@@ -41,13 +54,7 @@ OUTSIDE = {"token_embd": "model.embed_tokens", "output": "lm_head", "output_norm
 @pytest.fixture
 def convert(tmp_path):
     """Write a GGUF file of these options; return the folder that it becomes."""
-
-    def convert(*given, **options):
-        path = tmp_path / "m.gguf"
-        write_gguf(path, *given, **options)
-        return in_home(tmp_path / "home", resolver.resolve, str(path))
-
-    return convert
+    return partial(gguf_folder, tmp_path)
 
 
 def place(name):
@@ -61,8 +68,6 @@ def test_every_type_of_block_becomes_its_values(architecture, tmp_path):
     """Those of the `gguf` package; rotated rows of Llama stand in the order of the hub's
     checkpoints.
     """
-    np = pytest.importorskip("numpy")
-    gguf = pytest.importorskip("gguf")
     stored = write_gguf(tmp_path / "m.gguf", architecture, d=256, ffn=256, types=TYPES)
     folder = in_home(tmp_path / "home", resolver.resolve, str(tmp_path / "m.gguf"))
     found = load_file(gguf_weights.float_checkpoint(folder) / "model-00001.safetensors")
@@ -79,19 +84,13 @@ def test_every_type_of_block_becomes_its_values(architecture, tmp_path):
 
 @pytest.mark.parametrize(
     ("keys", "expected"),
-    [
-        ({"rope__scaling__type": "none", "rope__scaling__factor": 4.0}, {}),
-        ({"rope__scaling__factor": 4.0}, {"rope_type": "linear", "factor": 4.0}),
-        ({"rope__scale_linear": 2.0}, {"rope_type": "linear", "factor": 2.0}),
-        (
-            {
-                "rope__scaling__type": "yarn",
-                "rope__scaling__factor": 4.0,
-                "rope__scaling__original_context_length": 16,
-            },
-            {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16},
-        ),
-    ],
+    rows("""
+{rope__scaling__type: none, rope__scaling__factor: 4.0}, {}
+{rope__scaling__factor: 4.0}, {rope_type: linear, factor: 4.0}
+{rope__scale_linear: 2.0}, {rope_type: linear, factor: 2.0}
+{rope__scaling__type: yarn, rope__scaling__factor: 4.0, rope__scaling__original_context_length: 16},
+  {rope_type: yarn, factor: 4.0, original_max_position_embeddings: 16}
+"""),
 )
 def test_how_positions_are_scaled(keys, expected, convert):
     folder = convert(**keys)
@@ -142,9 +141,9 @@ def test_a_file_of_2025_is_read_like_its_checkpoint(architecture, convert):
     assert lm.shape.windows == ((8,) if keys else ())
     assert lm.shape.rope_scale == (8.0 if keys else 1.0)
     ids = [3 + 7 * i % 90 for i in range(30)]
-    [at] = lm.extend(lm.new_cache(30), [plain_row(ids)], stage="x", logits_at=[range(30)]).logits
-    with torch.inference_mode():
-        torch.testing.assert_close(at, model(torch.tensor([ids])).logits[0], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(
+        all_logits(lm, ids), reference_logits(model, ids), atol=1e-4, rtol=1e-4
+    )
 
 
 def llama3_divisors():
@@ -166,37 +165,31 @@ def test_llama_3_is_told_by_its_frequencies_and_tokens(convert):
     assert load_tokenizer(folder).tokenize("hell") == ["hell"]
 
 
-Q = "model.layers.0.self_attn.q_proj"
-
-
 @pytest.mark.parametrize(
     ("options", "facts"),
-    [
-        ({"embedding_length": 64}, r"'model.embed_tokens.weight' .*\(102, 32\).*\(102, 64\)"),
-        ({"block_count": 1 << 31}, "block_count: 2,147,483,648"),
-        ({"block_count": 2}, "'model.layers.1.self_attn.q_proj.weight'"),
-        ({"attention__head_count": 0}, ""),
-        ({"embedding_length": 32.0}, ""),
-        ({"tensors": {"blk.0.ffn_up.weight": None}}, "'model.layers.0.mlp.up_proj.weight'"),
-        ({"tensors": {"blk.0.attn_q.bias": D}}, f"'{Q}.bias' .*llama"),
-        ({"tensors": {"rope_freqs.weight": 8}}, "'rope_freqs.weight'"),
-        ({"pre": "jina-v2-zh"}, "tokenizer.ggml.pre 'jina-v2-zh'; known: bloom, "),
-        ({"architecture": "no-such-architecture"}, "no-such-architecture"),
-        ({"architecture": "bloom"}, "architecture 'bloom'; known: gemma3, llama, qwen2, qwen3"),
-        ({"architecture": "qwen3moe"}, "architecture 'qwen3moe'"),
-        ({"architecture": "qwen3"}, rf"'{Q}.weight' is \(32, 32\)"),
-        ({"rope__scaling__type": "longrope", "rope__scaling__factor": 4.0}, "'longrope' .*4.0"),
-        ({"rope__scaling__attn_factor": 0.5}, r"llama.rope.scaling.attn_factor \(0.5\)"),
-        ({"attention__sliding_window": 16}, r"llama.attention.sliding_window \(16\)"),
-        ({"attention__value_length": 8}, "llama.attention.value_length: 8 .*16"),
-        ({"rope__dimension_count": 8}, rf"'{Q}.weight' is \(32, 32\)"),
-    ],
-    ids=lambda value: str(value)[:30],
+    cases(r"""
+{embedding_length: 64} -> 'model.embed_tokens.weight' .*\(102, 32\).*\(102, 64\)
+{block_count: 2147483648} -> block_count: 2,147,483,648
+{block_count: 2} -> 'model.layers.1.self_attn.q_proj.weight'
+{attention__head_count: 0} -> .
+{embedding_length: 32.0} -> .
+{tensors: {blk.0.ffn_up.weight: null}} -> 'model.layers.0.mlp.up_proj.weight'
+{tensors: {blk.0.attn_q.bias: 32}} -> 'model.layers.0.self_attn.q_proj.bias' .*llama
+{tensors: {rope_freqs.weight: 8}} -> 'rope_freqs.weight'
+{pre: jina-v2-zh} -> tokenizer.ggml.pre 'jina-v2-zh'; known: bloom,
+{architecture: no-such-architecture} -> no-such-architecture
+{architecture: bloom} -> architecture 'bloom'; known: gemma3, llama, qwen2, qwen3
+{architecture: qwen3moe} -> architecture 'qwen3moe'
+{architecture: qwen3} -> 'model.layers.0.self_attn.q_proj.weight' is \(32, 32\)
+{rope__scaling__type: longrope, rope__scaling__factor: 4.0} -> 'longrope' .*4.0
+{rope__scaling__attn_factor: 0.5} -> llama.rope.scaling.attn_factor \(0.5\)
+{attention__sliding_window: 16} -> llama.attention.sliding_window \(16\)
+{attention__value_length: 8} -> llama.attention.value_length: 8 .*16
+{rope__dimension_count: 8} -> 'model.layers.0.self_attn.q_proj.weight' is \(32, 32\)
+"""),
 )
 def test_a_file_that_contradicts_itself_is_one_line(options, facts, convert):
     """Its weights would be left out, made up at random, or take memory that nobody has."""
-    import numpy as np
-
     tensors = {
         name: size and np.full(size, 3, np.float32)
         for name, size in options.get("tensors", {}).items()

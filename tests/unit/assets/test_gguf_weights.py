@@ -4,15 +4,15 @@ import re
 import signal
 import subprocess
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from asset_home import in_home
-from gguf_files import TYPES, write_gguf
-from ragauge.assets import gguf_weights, resolver, store
+from gguf_files import TYPES, gguf_folder
+from lm_references import all_logits
+from ragauge.assets import gguf_weights, store
 from ragauge.engines.loading import load_lm
-from ragauge.engines.protocol import Row
 from ragauge.errors import UserError
 
 IDS = [5, 9, 77, 30, 8, 21, 33]
@@ -26,9 +26,7 @@ STACKED = {
 
 
 def logits(source, **options):
-    lm = load_lm(str(source), threads=1, **options)
-    row = Row(IDS, [*map(float, range(len(IDS)))])
-    return lm.extend(lm.new_cache(16), [row], stage="x", logits_at=[range(len(IDS))]).logits[0]
+    return all_logits(load_lm(str(source), threads=1, **options), IDS)
 
 
 def tensors(folder):
@@ -40,9 +38,7 @@ def tensors(folder):
 
 
 def small(folder, architecture="qwen2", **options):
-    path = folder / "m.gguf"
-    write_gguf(path, architecture, d=256, ffn=256, types=TYPES, **options)
-    return in_home(folder / "home", resolver.resolve, str(path))
+    return gguf_folder(folder, architecture, d=256, ffn=256, types=TYPES, **options)
 
 
 def made_beside(folder):
@@ -140,8 +136,5 @@ def test_what_was_begun_is_made_anew(fault, weights, preloaded, tmp_path):
 
 
 def test_a_type_of_blocks_that_cannot_be_read_is_named(tmp_path):
-    import numpy as np
-
-    write_gguf(tmp_path / "m.gguf", tensors={"output.weight": np.zeros((102, 32), np.int32)})
     with pytest.raises(UserError, match=r"m\.gguf: .*I32"):
-        in_home(tmp_path / "home", resolver.resolve, str(tmp_path / "m.gguf"))
+        gguf_folder(tmp_path, tensors={"output.weight": np.zeros((102, 32), np.int32)})

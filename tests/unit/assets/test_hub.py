@@ -2,16 +2,10 @@
 
 import pytest
 
-from hub_server import BARE, COMMIT, MODEL, OLD, served_hub
+from hub_server import BARE, COMMIT, MODEL, OLD
 from ragauge.assets import resolver
 from ragauge.assets.catalog import Entry
 from ragauge.errors import UserError
-
-
-@pytest.fixture
-def hub(tmp_path, monkeypatch):
-    with served_hub(tmp_path, monkeypatch) as server:
-        yield server
 
 
 def names(folder):

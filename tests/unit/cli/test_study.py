@@ -16,19 +16,23 @@ from ragauge.study.questions import StudyQuestion, read_questions
 from ragauge.study.retrieval import Retrieval, gold_passages
 from ragauge.study.settings import EXAMPLE
 from study_files import study_arguments
+from tables import rows
 
 
 @pytest.mark.parametrize(
     ("counts", "expected"),
-    [
-        ([5, 5, 5], [(0, 2), (1, 3)]),  # one sentence shared
-        ([9, 9], [(0, 1), (1, 2)]),  # a sentence that is no overlap
-        ([30, 2], [(0, 1), (1, 2)]),  # one longer than a passage
-        ([], []),
-    ],
+    rows("""
+# one sentence shared
+[5, 5, 5], [[0, 2], [1, 3]]
+# a sentence that is no overlap
+[9, 9], [[0, 1], [1, 2]]
+# one longer than a passage
+[30, 2], [[0, 1], [1, 2]]
+[], []
+"""),
 )
 def test_sentences_are_grouped_within_tokens(counts, expected):
-    assert list(passages.groups(counts, tokens=10, overlap=5)) == expected
+    assert list(map(list, passages.groups(counts, tokens=10, overlap=5))) == expected
 
 
 def test_what_is_written_is_read_as_a_data_set(tmp_path):

@@ -13,6 +13,7 @@ from ragauge.datasets.musique import Musique
 from ragauge.errors import UserError
 from ragauge.io.jsonl import read_jsonl
 from ragauge.methods.base import making
+from tables import cases
 
 NQ = "nq_open/nq-open-20_total_documents_gold_at_0.jsonl.gz"
 MUSIQUE = "musique/musique_ans_v1.0_dev.jsonl.gz"
@@ -158,84 +159,65 @@ def test_lines_end_at_newline_alone(tmp_path):
     assert list(read_jsonl(path)) == [(1, {"a": "x\u2028y\u0085z"}), (3, {"a": 2})]
 
 
-def without(record, name):
-    return {k: v for k, v in record.items() if k != name}
-
-
-def context(**changes):
-    return {"title": "T", "text": "t", "isgold": True, **changes}
+# data set, changes of a good record (null: without the key), what is said
+BAD_RECORDS = cases(r"""
+nq_open, {question: null} -> no field 'question'; the record has 'answers', 'ctxs'
+nq_open, {question: 7} -> field 'question' must be text, not 7
+nq_open, {question: " "} -> field 'question' is empty
+nq_open, {question: "\ud800"} -> unpaired surrogate
+nq_open, {answers: me} -> field 'answers' must be a list, not "me"
+nq_open, {answers: []} -> question without answers: 'who'
+nq_open, {answers: [me, ""]} -> field 'answers[1]' is empty
+nq_open, {ctxs: []} -> question without documents
+nq_open, {ctxs: [text]} -> ctxs[0] must be an object
+nq_open, {ctxs: [{title: T, text: t, isgold: true}, {title: T, text: " \n", isgold: true}]} ->
+  ctxs[1]: field 'text' is empty
+nq_open, {ctxs: [{title: T, text: t, isgold: 1}]} ->
+  ctxs[0]: field 'isgold' must be true or false, not 1
+musique, {answerable: false} -> MuSiQue-Full
+musique, {answer_aliases: [3]} -> 'answer_aliases[0]' must be text, not 3
+musique, {paragraphs: [{title: T, paragraph_text: p}]} -> no field 'is_supporting'
+musique, {} -> same question as line 1 (key '2hop__1_2')
+""")
 
 
 @pytest.mark.parametrize(
-    ("record", "said"),
-    [
-        (without(nq_record(), "question"), "no field 'question'; the record has 'answers', 'ctxs'"),
-        (nq_record(question=7), "field 'question' must be text, not 7"),
-        (nq_record(question=" "), "field 'question' is empty"),
-        (nq_record(question="\ud800"), "unpaired surrogate"),
-        (nq_record(answers="me"), "field 'answers' must be a list, not \"me\""),
-        (nq_record(answers=[]), "question without answers: 'who'"),
-        (nq_record(answers=["me", ""]), "field 'answers[1]' is empty"),
-        (nq_record(ctxs=[]), "question without documents"),
-        (nq_record(ctxs=["text"]), "ctxs[0] must be an object"),
-        (nq_record(ctxs=[context(), context(text=" \n")]), "ctxs[1]: field 'text' is empty"),
-        (
-            nq_record(ctxs=[context(isgold=1)]),
-            "ctxs[0]: field 'isgold' must be true or false, not 1",
-        ),
-        ([1], "must be a JSON object, not [1]"),
-        (musique_record(answerable=False), "MuSiQue-Full"),
-        (musique_record(answer_aliases=[3]), "'answer_aliases[0]' must be text, not 3"),
-        (
-            musique_record(paragraphs=[{"title": "T", "paragraph_text": "p"}]),
-            "no field 'is_supporting'",
-        ),
-        (musique_record(), "same question as line 1 (key '2hop__1_2')"),
-    ],
+    ("name", "changes", "said"),
+    [*BAD_RECORDS, ("nq_open", None, "must be a JSON object, not [1]")],
 )
-def test_a_bad_record_is_named(tmp_path, record, said):
-    name, good = (
-        ("musique", musique_record())
-        if "paragraphs" in record
-        else ("nq_open", nq_record(question="fine"))
-    )
-    path = write(tmp_path, good, record)
+def test_a_bad_record_is_named(tmp_path, name, changes, said):
+    made = {"nq_open": nq_record, "musique": musique_record}[name]
+    good = made(question="fine") if name == "nq_open" else made()
+    bad = [1]
+    if changes is not None:
+        bad = {key: value for key, value in made(**changes).items() if value is not None}
+    path = write(tmp_path, good, bad)
     with pytest.raises(UserError) as error:
         loader.load(name, data=path)
     assert str(error.value).startswith(f"{path}:2: ")
     assert said in str(error.value)
 
 
-def test_bad_arguments(tmp_path):
-    path = write(tmp_path, nq_record())
-    empty = tmp_path / "empty.jsonl"
-    empty.write_bytes(b"\n")
-    cases = [
-        ({"name": "nq-open", "data": path}, "did you mean 'nq_open'"),
-        (
-            {"name": "nq_open", "data": path, "gold_position": 5},
-            "gold_position 5 is beyond the 5 documents",
-        ),
-        (
-            {"name": "nq_open", "data": path, "shuffle": "no"},
-            "got 'no'",
-        ),
-        (
-            {"name": "nq_open", "data": path, "fold": "tests"},
-            "got 'tests'",
-        ),
-        ({"name": "nq_open", "data": path, "limit": 0}, "limit must be at least 1, not 0"),
-        (
-            {"name": "nq_open", "data": tmp_path / "none.jsonl"},
-            "none.jsonl: cannot be read: No such file",
-        ),
-        ({"name": "nq_open", "data": tmp_path}, "cannot be read: Is a directory"),
-        ({"name": "nq_open", "data": empty}, "holds no records"),
-    ]
-    for arguments, said in cases:
-        with pytest.raises(UserError) as error:
-            loader.load(**arguments)
-        assert said in str(error.value)
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    cases("""
+{name: nq-open} -> did you mean 'nq_open'
+{gold_position: 5} -> gold_position 5 is beyond the 5 documents
+{shuffle: "no"} -> got 'no'
+{fold: tests} -> got 'tests'
+{limit: 0} -> limit must be at least 1, not 0
+{data: none.jsonl} -> none.jsonl: cannot be read: No such file
+{data: .} -> cannot be read: Is a directory
+{data: empty.jsonl} -> holds no records
+"""),
+)
+def test_bad_arguments(tmp_path, arguments, said):
+    write(tmp_path, nq_record())
+    (tmp_path / "empty.jsonl").write_bytes(b"\n")
+    given = {"name": "nq_open", "data": "data.jsonl"} | arguments
+    with pytest.raises(UserError) as error:
+        loader.load(**given | {"data": tmp_path / given["data"]})
+    assert said in str(error.value)
 
 
 @pytest.fixture

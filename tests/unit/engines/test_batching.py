@@ -44,11 +44,6 @@ def read(ids, most, engine):
     return engine.respond(ids, Limits(max_new_tokens=most, ignore_stop=True)).ids
 
 
-def finish(batch):
-    while batch.unfinished:
-        batch.step()
-
-
 # ---- the same results
 
 
@@ -56,12 +51,7 @@ def finish(batch):
 @pytest.mark.parametrize("family", ["llama", "bloom", "openelm"])
 def test_every_method_answers_as_alone(family, encoder):
     """All of them at the same time, each on a question of its own."""
-    shape = tiny_models.FAMILIES[family]
-    third = {
-        name: (*getattr(shape, name), getattr(shape, name)[0])
-        for name in ("heads", "kv_heads", "ffn")
-    }
-    lm = tiny_models.tiny_lm(replace(shape, **third))  # a third layer: cache_blend reads it apart
+    lm = tiny_models.tiny_lm(tiny_models.deeper(tiny_models.FAMILIES[family]))
     works = {}
     needed = {
         "dense": {"encoder": encoder},
@@ -76,20 +66,13 @@ def test_every_method_answers_as_alone(family, encoder):
                 [5 + (3 * n + number) % 13 for n in range(4)], seed=number
             )
             works[f"{name} {options}"] = partial(answered, method, prompt)
-    alone = {name: work(lm) for name, work in works.items()}
-    with BatchScheduler(lm, 5) as batch:
-        tasks = {name: batch.submit(work) for name, work in works.items()}
-        finish(batch)
-    for name, task in tasks.items():
-        answer, calls, cached = task.result()
-        expected = alone[name]
-        assert (answer.ids, answer.kept, answer.evidence) == (
-            expected[0].ids,
-            expected[0].kept,
-            expected[0].evidence,
-        ), name
-        assert answer.saliency == pytest.approx(expected[0].saliency, abs=1e-4), name
-        assert (calls, cached) == expected[1:], name
+    alone = [work(lm) for work in works.values()]
+    tasks = tiny_models.side_by_side(lm, works.values(), 5)
+    for name, task, (expected, *costs) in zip(works, tasks, alone, strict=True):
+        answer, *found = task.result()
+        assert replace(answer, saliency=()) == replace(expected, saliency=()), name
+        assert answer.saliency == pytest.approx(expected.saliency, abs=1e-4), name
+        assert found == costs, name
 
 
 @pytest.mark.parametrize("family", ["llama", "bloom", "olmo2"])
@@ -117,9 +100,7 @@ def test_short_and_long_responses_side_by_side(family):
         partial(work, count, most)
         for count, most in ((3, 9), (150, 5), (200, 90), (7, 4), (240, 30), (5, 2))
     ]
-    with BatchScheduler(lm, 4) as batch:
-        tasks = [batch.submit(work) for work in works]
-        finish(batch)
+    tasks = tiny_models.side_by_side(lm, works, 4)
     assert [task.result() for task in tasks] == [work(lm) for work in works]
 
 
@@ -134,9 +115,7 @@ def test_a_finder_of_another_shape_decodes_in_rows_of_its_own(
     method = making.make("free_extraction", volume=6)
     prompts = [tiny_models.tiny_prompt(seed=seed) for seed in (1, 2)]
     works = [partial(answered, method, prompt) for prompt in prompts]
-    with BatchScheduler(lm, 2) as batch:
-        tasks = [batch.submit(work) for work in works]
-        finish(batch)
+    tasks = tiny_models.side_by_side(lm, works, 2)
     assert [task.result()[0] for task in tasks] == [work(lm)[0] for work in works]
 
 
@@ -149,11 +128,10 @@ def test_questions_side_by_side_share_stored_documents(lm):
     corpus = tiny_models.tiny_prompt([9, 14, 5, 11, 9, 30])
     chosen = [(0, 1, 2), (1, 3, 0), (5, 2, 4), (4, 0, 5)]
     prompts = [replace(corpus, documents=[corpus.documents[i] for i in c]) for c in chosen]
-    expected = [method.answer(lm, method.prepare(lm, p), p, LIMITS) for p in prompts]
+    works = [partial(answered, method, prompt) for prompt in prompts]
+    expected = [work(lm)[0] for work in works]
     lm.documents = MemoryStore("x", 1 << 30)
-    with BatchScheduler(lm, 3) as batch:
-        tasks = [batch.submit(partial(answered, method, prompt)) for prompt in prompts]
-        finish(batch)
+    tasks = tiny_models.side_by_side(lm, works, 3)
     lm.documents = None
     found, calls, _ = zip(*(task.result() for task in tasks), strict=True)
     assert [(a.ids, a.kept) for a in found] == [(a.ids, a.kept) for a in expected]
@@ -169,7 +147,8 @@ def test_work_joins_while_other_work_decodes(lm):
         second = batch.submit(partial(read, [7, 8], 3))
         assert [task for _ in range(4) for task in batch.step()] == [second]
         assert not first.done
-        finish(batch)
+        while batch.unfinished:
+            batch.step()
     assert first.result() == read([4, 5, 6], 12, lm)
     assert len(first.engine.token_at) == 12
     assert first.engine.token_at == sorted(first.engine.token_at)
@@ -197,15 +176,8 @@ def test_one_failure_is_of_one_task(lm, monkeypatch):
         monkeypatch.setattr(engine, "tokenizer", None)
         engine.respond([3, 4], Limits(max_new_tokens=5, stop=("x",)))
 
-    with BatchScheduler(lm, 5) as batch:
-        works = [
-            partial(read, [5, 6], 8),
-            failing,
-            short_of_memory,
-            confused,
-        ]
-        tasks = [batch.submit(work) for work in works]
-        finish(batch)
+    works = [partial(read, [5, 6], 8), failing, short_of_memory, confused]
+    tasks = tiny_models.side_by_side(lm, works, 5)
     assert tasks[0].result() == read([5, 6], 8, lm)
     for task, error in zip(tasks[1:], (ZeroDivisionError, IndexError, AttributeError), strict=True):
         with pytest.raises(error):

@@ -6,13 +6,11 @@ import pytest
 import torch
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
-from asset_home import in_home
-from gguf_files import TYPES, write_gguf
-from ragauge.assets import resolver
+from gguf_files import TYPES, gguf_folder
+from lm_references import all_logits
 from ragauge.engines.blocks import BlockLinear, BlockRows, block_linear
 from ragauge.engines.kernels import compiled
 from ragauge.engines.loading import load_lm
-from ragauge.engines.protocol import Row, Span
 from ragauge.errors import UserError
 
 KINDS = ("Q4_0", "Q4_1", "Q4_K", "Q5_0", "Q6_K", "Q8_0")
@@ -83,26 +81,21 @@ def test_other_blocks_and_broken_panels_are_refused():
         block_linear([rows("Q4_0", 20), rows("Q4_0")])
 
 
-def model(tmp_path, architecture="qwen2"):
-    path = tmp_path / "m.gguf"
+def model(folder, architecture="qwen2"):
     types = {name: kind if kind in KINDS else "Q4_K" for name, kind in TYPES.items()}
-    write_gguf(path, architecture, d=256, ffn=512, types=types)
-    return in_home(tmp_path / "home", resolver.resolve, str(path))
-
-
-def logits(lm):
-    row = Row(IDS, [*map(float, range(len(IDS)))])
-    return lm.extend(lm.new_cache(16), [row], stage="x", logits_at=[range(len(IDS))]).logits[0]
+    return gguf_folder(folder, architecture, d=256, ffn=512, types=types)
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2"])
 def test_a_model_answers_as_its_dequantized_file(architecture, tmp_path):
     folder = model(tmp_path, architecture)
-    exact = logits(load_lm(str(folder), threads=1))
     by_blocks = load_lm(str(folder), threads=1, weights="int4")
     assert isinstance(by_blocks.decoder.weights.layers[0].down, BlockLinear)
-    blocks = logits(by_blocks)
-    eight = logits(load_lm(str(folder), threads=1, weights="int8"))
+    blocks = all_logits(by_blocks, IDS)
+    exact, eight = (
+        all_logits(load_lm(str(folder), threads=1, weights=weights), IDS)
+        for weights in ("full", "int8")
+    )
     assert (blocks - exact).norm() < 0.04 * exact.norm()
     assert (blocks - exact).norm() < (eight - exact).norm()
 
@@ -110,12 +103,9 @@ def test_a_model_answers_as_its_dequantized_file(architecture, tmp_path):
 @needs_compiler
 def test_steps_of_one_token_are_those_of_one_pass(tmp_path):
     lm = load_lm(str(model(tmp_path)), threads=1, weights="int4")
-    together = logits(lm)
-    cache = lm.new_cache(16)
-    for i, token in enumerate(IDS):
-        row = Row([token], [float(i)], (Span(0, i),))
-        step = lm.extend(cache, [row], stage="x", last_logits=True)
-        assert (step.last_logits[0] - together[i]).norm() < 0.01 * together[i].norm()
+    together = all_logits(lm, IDS)
+    steps = all_logits(lm, IDS, chunk=1)
+    assert ((steps - together).norm(dim=1) < 0.01 * together.norm(dim=1)).all()
 
 
 def test_only_a_gguf_file_on_a_cpu_has_blocks(tmp_path):
@@ -131,6 +121,4 @@ def test_random_weights_have_blocks(tmp_path):
     from ragauge.engines.loading import random_lm
 
     lm = random_lm(named("smollm2-135m-instruct"), weights="int4", threads=1)
-    cache = lm.new_cache(8)
-    row = Row(IDS[:3], [0.0, 1.0, 2.0])
-    assert lm.extend(cache, [row], stage="x", last_logits=True).last_logits.isfinite().all()
+    assert all_logits(lm, IDS[:3]).isfinite().all()

@@ -15,7 +15,7 @@ from ragauge.engines import checkpoint
 from ragauge.engines.checkpoint import read_shape
 from ragauge.engines.loading import random_lm
 from ragauge.errors import UnsupportedError, UserError
-from tables import cases
+from tables import cases, rows
 
 FAMILIES = ("llama", "llama_gqa_tied", "bloom_4_heads", "mpt_4_heads", "openelm")
 IDS = tiny.tokens(9)
@@ -195,39 +195,25 @@ def test_the_end_of_text_of_the_generation_config_goes_first(folder):
 
 @pytest.mark.parametrize(
     ("changes", "windows", "shortest"),
-    [
-        ({"model_type": "mistral", "sliding_window": 512}, (512, 512), 512),
-        # transformers' default, longer than the context
-        ({"model_type": "mistral"}, (4096, 4096), None),
-        ({"model_type": "qwen2", "sliding_window": 512, "use_sliding_window": False}, (), None),
-        # from layer 28 on
-        ({"model_type": "qwen2", "sliding_window": 512, "use_sliding_window": True}, (), None),
-        (
-            {
-                "model_type": "qwen3",
-                "sliding_window": 9,
-                "use_sliding_window": True,
-                "max_window_layers": 1,
-            },
-            (0, 9),
-            9,
-        ),
-        ({"model_type": "gemma3_text", "sliding_window": 9, "rope_parameters": None}, (9, 9), 9),
-    ],
+    rows("""
+{model_type: mistral, sliding_window: 512}, [512, 512], 512
+# transformers' default, longer than the context
+{model_type: mistral}, [4096, 4096], null
+{model_type: qwen2, sliding_window: 512, use_sliding_window: false}, [], null
+# from layer 28 on
+{model_type: qwen2, sliding_window: 512, use_sliding_window: true}, [], null
+{model_type: qwen3, sliding_window: 9, use_sliding_window: true, max_window_layers: 1}, [0, 9], 9
+{model_type: gemma3_text, sliding_window: 9, rope_parameters: null}, [9, 9], 9
+"""),
 )
 def test_sliding_windows(changes, windows, shortest, folder):
     edit(folder / "config.json", **changes)
     shape = read_shape(folder)
-    assert (shape.windows, shape.shortest_window, shape.max_context) == (
-        windows,
-        shortest,
-        tiny.CONTEXT,
-    )
-    within = read_shape(folder, min(filter(None, windows), default=9))
-    assert (within.shortest_window, within.max_context) == (
-        None,
-        min(filter(None, windows), default=9),
-    )
+    assert shape.windows == tuple(windows)
+    assert (shape.shortest_window, shape.max_context) == (shortest, tiny.CONTEXT)
+    least = min(filter(None, windows), default=9)
+    within = read_shape(folder, least)
+    assert (within.shortest_window, within.max_context) == (None, least)
 
 
 # ---- damage

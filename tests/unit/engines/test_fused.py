@@ -10,7 +10,6 @@ import torch.nn.functional as F
 
 import tiny_models
 from ragauge.engines import batching, decoder, tuning
-from ragauge.engines.batching import BatchScheduler
 from ragauge.engines.fused import FusedLayers, fuse
 from ragauge.engines.int8 import has_onednn, int8, quantized_rows
 from ragauge.engines.kernels import compiled
@@ -117,10 +116,8 @@ def test_tokens_are_the_same_one_by_one_and_side_by_side(monkeypatch):
     slow = [lm.respond(ids, LIMITS).ids for ids in prompts]
     use(COMPILED)
     assert [lm.respond(ids, LIMITS).ids for ids in prompts] == slow
-    works = [lambda engine, ids=ids: (len(ids), engine.respond(ids, LIMITS).ids) for ids in prompts]
-    with BatchScheduler(lm, 3) as batch:
-        found = dict(task.result() for task in batch.run(works))
-    assert [found[len(ids)] for ids in prompts] == slow
+    works = [lambda engine, ids=ids: engine.respond(ids, LIMITS).ids for ids in prompts]
+    assert [task.result() for task in tiny_models.side_by_side(lm, works, 3)] == slow
 
 
 def test_layers_that_it_does_not_compute_stay_with_the_operators():

@@ -31,7 +31,6 @@ ALIBI = Shape(
     "layer",
     alibi_slopes=(0.5, 0.2, 0.1, 0.01),
 )
-SHAPES = pytest.mark.parametrize("shape", [ROPE, ALIBI], ids=["rope", "alibi"])
 
 
 class Words:
@@ -137,7 +136,6 @@ def test_blank_lines_before_a_text_end_it_only_where_they_are_not_skipped(lm, mo
     assert len(respond(lm, Limits(9, skip_blanks=True))) == 5
 
 
-@SHAPES
 def test_an_end_of_text_is_left_out(shape):
     full = respond(random_lm(shape), Limits(20, ignore_stop=True))
     for at in (0, 4):

@@ -6,12 +6,11 @@ import pytest
 import torch
 
 from lm_references import row, tokens
-from ragauge.engines.batching import BatchScheduler
 from ragauge.engines.loading import random_lm
 from ragauge.engines.passes import NotFiniteError, check_finite, likeliest
 from ragauge.engines.protocol import Limits
 from ragauge.engines.steps import StepsByCapacity
-from tiny_models import LLAMA
+from tiny_models import LLAMA, side_by_side
 
 LIMITS = Limits(6, ignore_stop=True)
 
@@ -42,10 +41,8 @@ def test_side_by_side_each_fails_by_itself(size):
     absent = min({*range(LLAMA.vocab)} - used)
     prompts[0][2] = absent
     lm.decoder.weights.embedding[absent] = float("nan")
-    with BatchScheduler(lm, size) as batch:
-        tasks = [batch.submit(lambda e, p=prompt: e.respond(p, LIMITS).ids) for prompt in prompts]
-        while batch.unfinished:
-            batch.step()
+    works = [lambda engine, ids=ids: engine.respond(ids, LIMITS).ids for ids in prompts]
+    tasks = side_by_side(lm, works, size)
     with pytest.raises(NotFiniteError):
         tasks[0].result()
     assert [task.result() for task in tasks[1:]] == expected[1:]

@@ -47,11 +47,9 @@ def same(one, other):
     """Caches and extensions equal to the last bit."""
     assert one[1].spans == other[1].spans
     assert all(torch.equal(x, y) for x, y in zip(one[1].logp, other[1].logp, strict=True))
-    n = one[0].length
-    assert n == other[0].length
-    assert torch.equal(one[0].positions[:n], other[0].positions[:n])
-    for mine, theirs in zip(one[0].k + one[0].v, other[0].k + other[0].v, strict=True):
-        assert torch.equal(mine[:, :n], theirs[:, :n])
+    whole = (0, one[0].length)
+    assert one[0].length == other[0].length
+    same_slots((one[0], whole), (other[0], whole))
 
 
 def same_slots(one, other, **within):

@@ -3,6 +3,7 @@ cannot say so.
 """
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -13,7 +14,6 @@ from ragauge import registry
 from ragauge.cost.flop import attention_macs
 from ragauge.cost.roofline import call_bytes, weight_bytes
 from ragauge.cost.trace import Call
-from ragauge.engines.batching import BatchScheduler
 from ragauge.engines.kernels import compiled
 from ragauge.engines.kernels.choice import Choice, Operation, using
 from ragauge.engines.loading import random_lm
@@ -21,6 +21,7 @@ from ragauge.engines.protocol import Limits
 from ragauge.engines.spans import Row, Span
 from ragauge.engines.steps import StepsByCapacity
 from ragauge.methods.base import making
+from reuse_anchors import fresh
 
 WINDOW = 7
 STEPS = Choice("test", {"float32": {Operation.ONE_TOKEN: {"kernel": "compiled"}}})
@@ -82,12 +83,7 @@ def test_responses_by_steps_of_one_shape_and_side_by_side(lm):
     fixed = tiny_models.tiny_lm(SHAPE)
     fixed.steps = StepsByCapacity(fixed.decoder)
     assert [respond(fixed, ids) for ids in prompts] == alone
-    with BatchScheduler(lm, 4) as batch:
-        tasks = [
-            batch.submit(lambda engine, ids=ids: engine.respond(ids, LIMITS).ids) for ids in prompts
-        ]
-        while batch.unfinished:
-            batch.step()
+    tasks = tiny_models.side_by_side(lm, [partial(respond, ids=ids) for ids in prompts], 4)
     assert [task.result() for task in tasks] == alone
 
 
@@ -163,8 +159,8 @@ def test_a_method_that_caches_answers_as_from_plain_prompts(name, lm):
     method = making.make(
         name, **({"beta": "none", "scores": "equal"} if name == "parallel_experts" else {})
     )
-    answer = method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
-    assert answer.ids == making.make("naive").answer(lm, None, prompt, LIMITS).ids
+    answer = fresh(lm, method, prompt, LIMITS)
+    assert answer.ids == fresh(lm, making.make("naive"), prompt, LIMITS).ids
 
 
 # ---- costs

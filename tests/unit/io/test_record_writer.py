@@ -38,12 +38,6 @@ def out(tmp_path):
     return tmp_path / "x.jsonl"
 
 
-@pytest.fixture
-def undisturbed(tmp_path):
-    run(tmp_path / "undisturbed.jsonl")
-    return (tmp_path / "undisturbed.jsonl").read_bytes()
-
-
 def test_records_of_several_machines_have_all_in_their_provenance(out):
     """Of a killed run that went on elsewhere, and of one whose limit was raised there."""
 

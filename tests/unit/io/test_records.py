@@ -11,12 +11,6 @@ from ragauge.results import scoring
 from written_records import KEYS, SETTINGS, answered, run
 
 
-@pytest.fixture
-def undisturbed(tmp_path):
-    run(tmp_path / "undisturbed.jsonl")
-    return (tmp_path / "undisturbed.jsonl").read_bytes()
-
-
 def test_a_changed_answer_is_found_whichever_reader_opens_the_file(tmp_path, undisturbed):
     """Every byte at random places, by the readers of finished files: `score`, `--gather`, all else."""
     rng = random.Random(7)

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import tiny_models
-from house_article import ARTICLE, LIMITS, answered, check_verbatim, long_lm, prompt_of
+from house_article import ARTICLE, answered, check_verbatim, long_lm, prompt_of
 from ragauge.cost.flop import call_macs
 from ragauge.errors import UserError
 from ragauge.methods.base import making
 from ragauge.methods.base.grounding import answer_from
-from reuse_anchors import fresh
+from reuse_anchors import LIMITS, fresh
 
 VARIANTS = [
     {},
@@ -45,18 +45,17 @@ def lm(request):
 def test_another_model_can_find_the_evidence(name, options, finder_shape):
     prompt = prompt_of()
     method = making.make(name, **options)
-    limits = LIMITS
     shape = replace(finder_shape, max_context=4096, eos=(1,))
     alone, finder = (tiny_models.tiny_lm(shape, seed=7) for _ in range(2))
     lm = long_lm()
     lm.set_finder(finder)
     with alone.tracing() as of_alone:
-        found = fresh(alone, method, prompt, limits)
+        found = fresh(alone, method, prompt)
     with lm.tracing() as trace:
-        answer = fresh(lm, method, prompt, limits)
+        answer = fresh(lm, method, prompt)
     assert answer.evidence == found.evidence != answered("cfic", prompt).evidence
     # read by the other one
-    assert answer.ids == answer_from(long_lm(), prompt, found.evidence or (), 0, limits).ids
+    assert answer.ids == answer_from(long_lm(), prompt, found.evidence or (), 0, LIMITS).ids
     finding = [call for call in trace if call.stage not in ("prompt", "decode")]
     assert [call.stage for call in trace] == [call.stage for call in of_alone]
     costs = [
@@ -98,7 +97,7 @@ def test_without_skip_decoding_the_decoder_writes(lm, options):
 def test_without_both_it_is_free_extraction(lm):
     prompt = prompt_of()
     free = making.make("free_extraction", volume=24)
-    expected = fresh(lm, free, prompt, LIMITS)
+    expected = fresh(lm, free, prompt)
     answer = answered("cfic", prompt, lm, prefix=False, skip=False, d=24)
     assert (answer.evidence, answer.ids) == (expected.evidence, expected.ids)
 

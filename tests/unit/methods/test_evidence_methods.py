@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import tiny_models
-from house_article import ARTICLE, INSTRUCTION, LIMITS, answered, check_verbatim, long_lm, prompt_of
+from house_article import ARTICLE, INSTRUCTION, answered, check_verbatim, long_lm, prompt_of
 from json_lines import write_lines
 from ragauge.cli._main import main
 from ragauge.engines.lm import LM
@@ -19,7 +19,7 @@ from ragauge.methods.base import grounding, making
 from ragauge.methods.prompts import Source
 from ragauge.metrics import base as metrics
 from ragauge.testing import write_checkpoint
-from reuse_anchors import fresh
+from reuse_anchors import LIMITS, fresh
 
 BM25 = {"ranker": "bm25"}
 
@@ -90,7 +90,7 @@ def test_an_engine_without_caches_writes_the_same_evidence_after_one_prompt(cont
     plain = Plain(cached.decoder, cached.tokenizer)
     assert method.refusal(plain) is None
     with plain.tracing() as trace:
-        found = fresh(plain, method, prompt, LIMITS)
+        found = fresh(plain, method, prompt)
     assert found == answered("free_extraction", prompt, cached, volume=40)
     assert texts(found)
     assert bool(found.truncated) == (context == 900)

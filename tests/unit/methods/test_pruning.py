@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from house_article import INSTRUCTION, LIMITS, answered, long_lm, prompt_of
+from house_article import INSTRUCTION, answered, long_lm, prompt_of
 from ragauge.cost.flop import call_macs
 from ragauge.engines.loading import load_lm
 from ragauge.errors import UserError
@@ -15,7 +15,7 @@ from ragauge.methods import sentence_pruning
 from ragauge.methods.base import making, method
 from ragauge.methods.rankers.cross_encoder import CrossEncoder
 from ragauge.testing import write_checkpoint
-from reuse_anchors import fresh
+from reuse_anchors import LIMITS, fresh
 from tiny_models import cross_encoder, encoder
 
 DOCUMENTS = (
@@ -51,7 +51,7 @@ def shown(prompt, monkeypatch, **options):
         ),
     )
     method = making.make("sentence_pruning", **options)
-    answer = fresh(lm, method, prompt, LIMITS)
+    answer = fresh(lm, method, prompt)
     return answer.kept, "".join(texts)
 
 
@@ -150,7 +150,7 @@ def compressed(lm, prompt, **options):
     method = making.make("long_llmlingua", **options)
     with lm.tracing() as trace:
         return (
-            fresh(lm, method, prompt, LIMITS),
+            fresh(lm, method, prompt),
             trace,
             lm.peak_cache_bytes,
         )

@@ -391,9 +391,8 @@ def test_cache_blend_reads_what_changed_the_most(lm, criterion):
     state = making.make("naive_reuse").prepare(lm, prompt)
     alone = state.assembled(prompt, LIMITS).cache
     whole = lm.new_cache(alone.length)
-    lm.extend(
-        whole, [plain_row([t for s in (prompt.preamble, *prompt.documents) for t in s])], stage="x"
-    )
+    ids = prompt.plain(prompt.documents)[: alone.length]
+    lm.extend(whole, [plain_row(ids)], stage="x")
     mine, theirs = (c.v[1] if criterion == "value" else c.k[1] for c in (alone, whole))
     mine = mine[:, : alone.length]
     theirs = theirs[:, : alone.length]
@@ -436,7 +435,7 @@ def test_cache_clip_reads_windows_that_a_small_model_attends_to(plain_lm, own, l
     lm = tiny_models.tiny_lm(plain_lm.shape)
     small = lm if own else tiny_models.tiny_lm(replace(plain_lm.shape, ffn=(24, 24, 24)), seed=3)
     lm.set_finder(None if own else small)
-    ids = [t for s in (prompt.preamble, *prompt.documents, prompt.ending) for t in s]
+    ids = prompt.plain(prompt.documents)
     start = len(prompt.preamble)
     count = sum(map(len, prompt.documents))
     asked = len(prompt.ending)
@@ -588,7 +587,7 @@ def kept_by(lm, asked, prompt):
 @pytest.mark.parametrize("compressor", AWARE)
 def test_what_the_question_attends_to_is_kept(plain_lm, compressor):
     prompt = tiny_prompt([30, 20, 26])
-    ids = [t for s in (prompt.preamble, *prompt.documents, prompt.query, prompt.task) for t in s]
+    ids = prompt.plain(prompt.documents)
     _, weights = dense(plain_lm, PromptGraph([unit_segment(TASK, ids, 0)]))
     window = 64 if compressor == "snapkv" else 10
     before = len(ids) - window

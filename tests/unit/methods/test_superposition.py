@@ -4,12 +4,14 @@ brute-force mask.
 
 import random
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate, product
 
 import numpy as np
 import pytest
 import torch
 
+import reuse_anchors
 import tiny_models
 from prompt_graphs import chain, generations
 from ragauge import registry
@@ -55,8 +57,7 @@ def make(name, encoder="", **options):
     return making.make(name, **options, **needed.get(name, {}))
 
 
-def fresh(lm, method, prompt, limits=LIMITS):
-    return method.answer(lm, method.prepare(lm, prompt), prompt, limits)
+fresh = partial(reuse_anchors.fresh, limits=LIMITS)
 
 
 def greedy(lm, graph, last, bias=None):
@@ -142,9 +143,7 @@ def mean_attention(graph, attention, query, document):
 def test_one_document_is_enough_and_a_response_ends_where_the_limits_say(name, llama, encoder):
     prompt = replace(tiny_prompt([12]), gold=(0,))
     method = make(name, encoder)
-    long, short = (
-        fresh(llama, method, prompt, Limits(max_new_tokens=n, ignore_stop=True)) for n in (6, 1)
-    )
+    long, short = (fresh(llama, method, prompt, limits=Limits(n, ignore_stop=True)) for n in (6, 1))
     assert len(long.ids) == 6
     assert short.ids == long.ids[:1]
 

@@ -114,30 +114,30 @@ def grounded(*evidence, gold=None, **more):
 
 
 @pytest.mark.parametrize(
-    ("name", "scored", "expected"),
-    [
-        ("evidence_verbatim", grounded(("a b", 0), ("c", 9)), 1.0),
-        ("evidence_verbatim", grounded(("a b", 0), ("made up", None)), 0.5),
-        ("evidence_verbatim", grounded(), None),
-        ("answer_in_evidence", grounded(("There were 5, or so.", 0)), 1.0),
-        ("answer_in_evidence", grounded(("In 1950", 0)), 0.0),
-        ("answer_in_evidence", grounded(("the New", 0), ("York", 9), answers=["New York"]), 0.0),
-        ("answer_in_evidence", grounded(("new york!", 0), answers=["Rome", "The New York"]), 1.0),
-        ("answer_in_evidence", grounded(), 0.0),
-        ("answer_in_evidence", grounded(("x", 0), answers=["the"]), None),
-        ("gold_section_recall", grounded(("abc", 4), gold=(6, 20)), 1.0),
-        ("gold_section_recall", grounded(("abc", 4), gold=(7, 20)), 0.0),
-        ("gold_section_recall", grounded(("abc", 20), gold=(7, 20)), 0.0),
-        ("gold_section_recall", grounded(("abc", None), gold=(0, 20)), 0.0),
-        ("gold_section_recall", grounded(gold=(0, 20)), 0.0),
-        ("gold_section_recall", grounded(("abc", 4)), None),
-        ("evidence_tokens", {"tokens": {"evidence": 7}}, 7.0),
-        ("evidence_tokens", {"tokens": {"evidence": 0}}, 0.0),
-        ("evidence_tokens", {"tokens": {}}, None),
-    ],
+    ("name", "evidence", "more", "expected"),
+    rows("""
+evidence_verbatim, [[a b, 0], [c, 9]], {}, 1.0
+evidence_verbatim, [[a b, 0], [made up, null]], {}, 0.5
+evidence_verbatim, [], {}, null
+answer_in_evidence, [["There were 5, or so.", 0]], {}, 1.0
+answer_in_evidence, [[In 1950, 0]], {}, 0.0
+answer_in_evidence, [[the New, 0], [York, 9]], {answers: [New York]}, 0.0
+answer_in_evidence, [[new york!, 0]], {answers: [Rome, The New York]}, 1.0
+answer_in_evidence, [], {}, 0.0
+answer_in_evidence, [[x, 0]], {answers: [the]}, null
+gold_section_recall, [[abc, 4]], {gold: [6, 20]}, 1.0
+gold_section_recall, [[abc, 4]], {gold: [7, 20]}, 0.0
+gold_section_recall, [[abc, 20]], {gold: [7, 20]}, 0.0
+gold_section_recall, [[abc, null]], {gold: [0, 20]}, 0.0
+gold_section_recall, [], {gold: [0, 20]}, 0.0
+gold_section_recall, [[abc, 4]], {}, null
+evidence_tokens, [], {tokens: {evidence: 7}}, 7.0
+evidence_tokens, [], {tokens: {evidence: 0}}, 0.0
+evidence_tokens, [], {tokens: {}}, null
+"""),
 )
-def test_evidence_by_hand(name, scored, expected):
-    assert metrics.score(name, scored) == expected
+def test_evidence_by_hand(name, evidence, more, expected):
+    assert metrics.score(name, grounded(*evidence, **more)) == expected
 
 
 @pytest.mark.parametrize("name", registry.names("metric"))

@@ -15,6 +15,7 @@ from ragauge.measure.protocols.estimate import Rates, Work
 from ragauge.study import budget, writing
 from ragauge.study.deadline import Deadline
 from service_parts import wait_for
+from tables import rows
 
 QUESTIONS = 100
 
@@ -43,26 +44,17 @@ def fit(tmp_path, available):
 
 @pytest.mark.parametrize(
     ("available", "cuts"),
-    [
-        (1150, []),
-        (1130, ["timed trials: 3 of 5"]),
-        (1110, ["timed trials: 1 of 5"]),
-        (600, ["timed trials: 1 of 5", "questions: the first 50 of 100"]),
-        (550, ["the latency protocol", "questions: the first 50 of 100"]),
-        (132, ["the latency protocol", "questions: the first 12 of 100"]),
-        (
-            108,
-            ["the latency protocol", "the first 12 of", "methods: context_pilot, superposition_k2"],
-        ),
-        (
-            12,
-            [
-                "the latency protocol",
-                "the first 4 of",
-                "methods: context_pilot, superposition_k2, top_k2, top_k3",
-            ],
-        ),
-    ],
+    rows("""
+1150, []
+1130, ["timed trials: 3 of 5"]
+1110, ["timed trials: 1 of 5"]
+600, ["timed trials: 1 of 5", "questions: the first 50 of 100"]
+550, [the latency protocol, "questions: the first 50 of 100"]
+132, [the latency protocol, "questions: the first 12 of 100"]
+108, [the latency protocol, the first 12 of, "methods: context_pilot, superposition_k2"]
+12, [the latency protocol, the first 4 of,
+  "methods: context_pilot, superposition_k2, top_k2, top_k3"]
+"""),
 )
 def test_cuts_come_in_their_order(tmp_path, available, cuts):
     found = fit(tmp_path, available)
@@ -123,19 +115,7 @@ def test_a_budget_is_filled_by_timed_questions(
     ("text", "expected"), [("90s", 90), ("30m", 1800), ("1h30m", 5400), ("2h", 7200), ("0.5s", 0.5)]
 )
 def test_a_budget_is_a_time(text, expected):
-    asked = [
-        "study",
-        "--documents",
-        "d",
-        "--questions",
-        "q.csv",
-        "--model",
-        "m",
-        "--out",
-        "o",
-        "--budget",
-        text,
-    ]
+    asked = f"study --documents d --questions q.csv --model m --out o --budget {text}".split()
     assert command_parser(asked).parse_args(asked).budget == expected
 
 

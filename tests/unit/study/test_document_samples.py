@@ -8,6 +8,7 @@ import pytest
 from document_samples import LEFT_TEXT, PROSE, SAMPLES
 from ragauge.study import formats, pdf_pages
 from study_files import MAIN, docx, paragraph, pdf_of_streams, row
+from tables import rows
 
 for library in ("trafilatura", "mammoth", "pypdf"):
     pytest.importorskip(library, reason="takes the packages of the extra study")
@@ -26,35 +27,38 @@ def test_a_document_is_read_as_it_looks(tmp_path, name):
     assert bool(sample.warning) == bool(made.warning)
 
 
-LINES = {
-    "one head, and page numbers apart from it": (
-        [[f"Gazette      {n}", "abcdef"[n - 2]] for n in range(2, 8)],
-        [{0}] * 6,
-    ),
-    "left and right pages": (
-        [["Amsel" if n % 2 else "Gazette", "abcdef"[n], f"Page {n + 1} of 6"] for n in range(6)],
-        [{0, 2}] * 6,
-    ),
-    "titles of pages": ([[f"Machine {n}", "Oil", "abc"[n]] for n in range(3)], [set()] * 3),
-    "numbers that do not count pages": (
-        [["a", "Sum: 4"], ["b", "Sum: 9"], ["c", "Sum: 7"]],
-        [set()] * 3,
-    ),
-    "numbers alone": ([["a", "4"], ["b", "5"], ["c", "- 6 -"]], [{1}] * 3),
-    "numbers of another kind": ([["a", "4"], ["b", "9"], ["c", "7"]], [set()] * 3),
-    "heads of chapters": (
-        [[f"Chapter {n // 3}      {n}", "abcdefghi"[n]] for n in range(9)],
-        [{0}] * 9,
-    ),
-    "two pages": ([["Gazette", "a"], ["Gazette", "b"]], [set()] * 2),
-    "a line in the middle": ([["a", "x", "b"], ["c", "x", "d"], ["e", "x", "f"]], [set()] * 3),
-}
+# lines of pages, and which of them are running lines
+LINES = rows("""
+# one head, and page numbers apart from it
+[["Gazette      2", a], ["Gazette      3", b], ["Gazette      4", c], ["Gazette      5", d],
+  ["Gazette      6", e], ["Gazette      7", f]], [[0], [0], [0], [0], [0], [0]]
+# left and right pages
+[[Gazette, a, Page 1 of 6], [Amsel, b, Page 2 of 6], [Gazette, c, Page 3 of 6],
+  [Amsel, d, Page 4 of 6], [Gazette, e, Page 5 of 6], [Amsel, f, Page 6 of 6]],
+  [[0, 2], [0, 2], [0, 2], [0, 2], [0, 2], [0, 2]]
+# titles of pages
+[[Machine 0, Oil, a], [Machine 1, Oil, b], [Machine 2, Oil, c]], [[], [], []]
+# numbers that do not count pages
+[[a, "Sum: 4"], [b, "Sum: 9"], [c, "Sum: 7"]], [[], [], []]
+# numbers alone
+[[a, "4"], [b, "5"], [c, "- 6 -"]], [[1], [1], [1]]
+# numbers of another kind
+[[a, "4"], [b, "9"], [c, "7"]], [[], [], []]
+# heads of chapters
+[["Chapter 0      0", a], ["Chapter 0      1", b], ["Chapter 0      2", c],
+  ["Chapter 1      3", d], ["Chapter 1      4", e], ["Chapter 1      5", f],
+  ["Chapter 2      6", g], ["Chapter 2      7", h], ["Chapter 2      8", i]],
+  [[0], [0], [0], [0], [0], [0], [0], [0], [0]]
+# two pages
+[[Gazette, a], [Gazette, b]], [[], []]
+# a line in the middle
+[[a, x, b], [c, x, d], [e, x, f]], [[], [], []]
+""")
 
 
-@pytest.mark.parametrize("case", LINES)
-def test_lines_that_pages_repeat_are_running_lines(case):
-    pages, expected = LINES[case]
-    assert pdf_pages.running_lines(pages) == expected
+@pytest.mark.parametrize(("pages", "expected"), LINES)
+def test_lines_that_pages_repeat_are_running_lines(pages, expected):
+    assert [sorted(lines) for lines in pdf_pages.running_lines(pages)] == expected
 
 
 INSERTED = {

@@ -163,16 +163,29 @@ def slow_documents():
     return {"spans.html": f"<pre>{spans}</pre>", "nested.html": f"{nested}<p>{'tea ' * 200_000}"}
 
 
-def test_a_document_that_reads_for_minutes_is_skipped_by_name(tmp_path, monkeypatch, caplog):
+@pytest.fixture
+def readers_run(monkeypatch):
+    """Have the processes that read documents run other code."""
+    spawn = reader_process.subprocess.Popen
+
+    def run(code):
+        monkeypatch.setattr(
+            reader_process.subprocess,
+            "Popen",
+            lambda command, **pipes: spawn([command[0], "-c", code, command[-1]], **pipes),
+        )
+
+    return run
+
+
+def test_a_document_that_reads_for_minutes_is_skipped_by_name(
+    tmp_path, monkeypatch, caplog, readers_run
+):
     pytest.importorskip("trafilatura", reason=STUDY)
     monkeypatch.setattr(reader_process, "LONGEST_S", 2)
     monkeypatch.setattr(reader_process, "LONGEST_S_PER_MB", 0)
-    code = "from ragauge.study import reader_process as r; r.LONGEST_S = 2; r.LONGEST_S_PER_MB = 0; r._main()"
-    spawn = reader_process.subprocess.Popen
-    monkeypatch.setattr(
-        reader_process.subprocess,
-        "Popen",
-        lambda command, **pipes: spawn([command[0], "-c", code, command[-1]], **pipes),
+    readers_run(
+        "from ragauge.study import reader_process as r; r.LONGEST_S = 2; r.LONGEST_S_PER_MB = 0; r._main()"
     )
     for name, content in slow_documents().items():
         (tmp_path / name).write_text(content)
@@ -231,14 +244,8 @@ pipe.recv_bytes()
 
 
 @pytest.mark.parametrize("sent", ["pickle.dumps(Touch())", "b'{\"text\": 5}'", "b'[1, 2, 3]'"])
-def test_nothing_but_a_text_is_taken_from_a_reader(tmp_path, monkeypatch, sent):
-    spawn = reader_process.subprocess.Popen
-    code = HOSTILE.format(marker=str(tmp_path / "marker"), sent=sent)
-    monkeypatch.setattr(
-        reader_process.subprocess,
-        "Popen",
-        lambda command, **pipes: spawn([command[0], "-c", code, command[-1]], **pipes),
-    )
+def test_nothing_but_a_text_is_taken_from_a_reader(tmp_path, readers_run, sent):
+    readers_run(HOSTILE.format(marker=str(tmp_path / "marker"), sent=sent))
     (tmp_path / "a.md").write_text("Tea.")
     with reader_process.ReaderProcess() as reader, pytest.raises(UnreadableError):
         reader.read(tmp_path / "a.md")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from ragauge.errors import UserError
 from ragauge.study.questions import StudyQuestion, read_questions
+from tables import cases
 
 HOLM = StudyQuestion("Who lit the lighthouse first?", ("Greta Holm",))
 RYE = StudyQuestion("Which bread, of rye?", ("rye", "rye bread"), "town")
@@ -80,13 +81,13 @@ def test_squads_nested_files_are_read(tmp_path_factory, counts, indent):
 
 @pytest.mark.parametrize(
     ("data", "place"),
-    [
-        ([{"question": "Who?", "answers": ["a"]}], "data[0]: no field 'paragraphs'"),
-        ([{"paragraphs": [{"qas": []}, {"qas": 7}]}], "data[0]: paragraphs[1]: field 'qas'"),
-        ([{"paragraphs": [{"qas": [{"question": 7}]}]}], "qas[0]: field 'question'"),
-        ([{"paragraphs": [{"qas": [{"question": "Who?", "answers": [{}]}]}]}], "'answers[0]'"),
-        ({"paragraphs": []}, "field 'data' must be a list"),
-    ],
+    cases("""
+[{question: "Who?", answers: [a]}] -> data[0]: no field 'paragraphs'
+[{paragraphs: [{qas: []}, {qas: 7}]}] -> data[0]: paragraphs[1]: field 'qas'
+[{paragraphs: [{qas: [{question: 7}]}]}] -> qas[0]: field 'question'
+[{paragraphs: [{qas: [{question: "Who?", answers: [{}]}]}]}] -> 'answers[0]'
+{paragraphs: []} -> field 'data' must be a list
+"""),
 )
 def test_what_is_not_as_in_squad_is_refused_with_its_place(tmp_path, data, place):
     with pytest.raises(UserError, match=re.escape(place)):

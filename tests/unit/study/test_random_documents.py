@@ -427,6 +427,54 @@ def test_random_tables_of_word():
 
 MATH = f"xmlns:m='{OFFICE}/officeDocument/2006/math'"
 TEXT = "<m:r><m:t>{}</m:t></m:r>"
+# an equation of one or two others: of Word, of MathML, and in one line
+EQUATIONS = {
+    "sum": (
+        "{word}<m:r><m:t>+</m:t></m:r>{word2}",
+        "<mrow>{mathml}<mo>+</mo>{mathml2}</mrow>",
+        "{line}+{line2}",
+    ),
+    "fenced": (
+        "<m:d><m:e>{word}</m:e></m:d>",
+        "<mrow><mo>(</mo>{mathml}<mo>)</mo></mrow>",
+        "({line})",
+    ),
+    "power": (
+        "<m:sSup><m:sSupPr/><m:e>{word}</m:e><m:sup>{word2}</m:sup></m:sSup>",
+        "<msup><mrow>{mathml}</mrow><mrow>{mathml2}</mrow></msup>",
+        "{one}^{other}",
+    ),
+    "index": (
+        "<m:sSub><m:e>{word}</m:e><m:sub>{word2}</m:sub></m:sSub>",
+        "<msub><mrow>{mathml}</mrow><mrow>{mathml2}</mrow></msub>",
+        "{one}_{other}",
+    ),
+    "both": (
+        "<m:sSubSup><m:e>{word}</m:e><m:sub><m:r><m:t>i</m:t></m:r></m:sub><m:sup>{word2}</m:sup></m:sSubSup>",
+        "<msubsup><mrow>{mathml}</mrow><mi>i</mi><mrow>{mathml2}</mrow></msubsup>",
+        "{one}_i^{other}",
+    ),
+    "fraction": (
+        "<m:f><m:num>{word}</m:num><m:den>{word2}</m:den></m:f>",
+        "<mfrac><mrow>{mathml}</mrow><mrow>{mathml2}</mrow></mfrac>",
+        "{one}/{other}",
+    ),
+    "root": (
+        "<m:rad><m:radPr><m:degHide m:val='1'/></m:radPr><m:deg/><m:e>{word}</m:e></m:rad>",
+        "<msqrt>{mathml}</msqrt>",
+        "\u221a{one}",
+    ),
+    "third": (
+        "<m:rad><m:deg><m:r><m:t>3</m:t></m:r></m:deg><m:e>{word}</m:e></m:rad>",
+        "<mroot><mrow>{mathml}</mrow><mn>3</mn></mroot>",
+        "{one}^(1/3)",
+    ),
+    "over": (
+        "<m:f><m:fPr><m:type m:val='noBar'/></m:fPr><m:num>{word}</m:num><m:den>{word2}</m:den></m:f>",
+        "<mfrac linethickness='0'><mrow>{mathml}</mrow><mrow>{mathml2}</mrow></mfrac>",
+        "({line} over {line2})",
+    ),
+}
 
 
 def enclosed(text):
@@ -440,55 +488,16 @@ def equation(rng, depth=0):
         number = str(rng.randint(2, 40))
         tag, text = rng.choice([("mi", letter), ("mn", number)])
         return TEXT.format(text), f"<{tag}>{text}</{tag}>", text
-    (omml, mathml, text), (omml2, mathml2, text2) = (equation(rng, depth + 1) for _ in range(2))
-    one, other = enclosed(text), enclosed(text2)
-    pair = f"<mrow>{mathml}</mrow><mrow>{mathml2}</mrow>"
-    kind = rng.choice(
-        ["sum", "fenced", "power", "index", "both", "fraction", "root", "third", "over"]
-    )
-    if kind == "sum":
-        joined = f"{mathml}<mo>+</mo>{mathml2}"
-        return omml + TEXT.format("+") + omml2, f"<mrow>{joined}</mrow>", f"{text}+{text2}"
-    if kind == "fenced":
-        return (
-            f"<m:d><m:e>{omml}</m:e></m:d>",
-            f"<mrow><mo>(</mo>{mathml}<mo>)</mo></mrow>",
-            f"({text})",
-        )
-    if kind == "power":
-        made = f"<m:sSup><m:sSupPr/><m:e>{omml}</m:e><m:sup>{omml2}</m:sup></m:sSup>"
-        return made, f"<msup>{pair}</msup>", f"{one}^{other}"
-    if kind == "index":
-        made = f"<m:sSub><m:e>{omml}</m:e><m:sub>{omml2}</m:sub></m:sSub>"
-        return made, f"<msub>{pair}</msub>", f"{one}_{other}"
-    if kind == "both":
-        made = f"<m:sSubSup><m:e>{omml}</m:e><m:sub>{TEXT.format('i')}</m:sub><m:sup>{omml2}</m:sup></m:sSubSup>"
-        parts = f"<mrow>{mathml}</mrow><mi>i</mi><mrow>{mathml2}</mrow>"
-        return made, f"<msubsup>{parts}</msubsup>", f"{one}_i^{other}"
-    if kind == "fraction":
-        made = f"<m:f><m:num>{omml}</m:num><m:den>{omml2}</m:den></m:f>"
-        return made, f"<mfrac>{pair}</mfrac>", f"{one}/{other}"
-    if kind == "root":
-        made = f"<m:rad><m:radPr><m:degHide m:val='1'/></m:radPr><m:deg/><m:e>{omml}</m:e></m:rad>"
-        return made, f"<msqrt>{mathml}</msqrt>", f"\u221a{one}"
-    if kind == "third":
-        made = f"<m:rad><m:deg>{TEXT.format('3')}</m:deg><m:e>{omml}</m:e></m:rad>"
-        return made, f"<mroot><mrow>{mathml}</mrow><mn>3</mn></mroot>", f"{one}^(1/3)"
-    made = f"<m:f><m:fPr><m:type m:val='noBar'/></m:fPr><m:num>{omml}</m:num><m:den>{omml2}</m:den></m:f>"
-    return made, f"<mfrac linethickness='0'>{pair}</mfrac>", f"({text} over {text2})"
+    names = ("word", "mathml", "line")
+    parts = dict(zip(names, equation(rng, depth + 1), strict=True))
+    second = dict(zip(names, equation(rng, depth + 1), strict=True))
+    parts |= {f"{name}2": value for name, value in second.items()}
+    parts |= {"one": enclosed(parts["line"]), "other": enclosed(second["line"])}
+    return tuple(form.format(**parts) for form in EQUATIONS[rng.choice(list(EQUATIONS))])
 
 
 def same(text):
     """Parentheses twice are parentheses once; `(a)` that a document writes may stay as it is."""
-    while "((" in text and "))" in text:
-        before = text
-        text = strip_twice(text)
-        if text == before:
-            return text
-    return text
-
-
-def strip_twice(text):
     opened = []
     pairs = {}
     for place, char in enumerate(text):
@@ -496,10 +505,9 @@ def strip_twice(text):
             opened.append(place)
         elif char == ")":
             pairs[opened.pop()] = place
-    for start, stop in pairs.items():
-        if pairs.get(start + 1) == stop - 1:
-            return text[:start] + text[start + 1 : stop - 1] + text[stop:]
-    return text
+    outer = [pair for pair in pairs.items() if pairs.get(pair[0] + 1) == pair[1] - 1]
+    left_out = {place for pair in outer for place in pair}
+    return "".join(char for place, char in enumerate(text) if place not in left_out)
 
 
 def test_random_equations():

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 
 import pytest
 
@@ -9,6 +10,7 @@ from ragauge.errors import UserError
 from ragauge.study import ranked_passages
 from ragauge.study.passages import Passage
 from ragauge.study.questions import StudyQuestion
+from tables import cases
 
 PASSAGES = [Passage(f"d{i // 2}", f"text {i}") for i in range(8)]
 IDS = list(map(ranked_passages.passage_id, PASSAGES))
@@ -87,47 +89,63 @@ def changed(kind, change):
     return "\n".join(row if isinstance(row, str) else json.dumps(row) for row in content)
 
 
-def edit(index, old, new):
-    def change(rows):
-        rows[index] = rows[index].replace(old, new)
-
-    return change
-
-
-BAD = [
-    (
-        "r.jsonl",
-        lambda rows: rows[1]["passages"].append("nowhere"),
-        r":2: .*'nowhere' is no passage",
-    ),
-    ("r.jsonl", lambda rows: rows[1]["passages"].append(IDS[4]), r":2: .*there twice"),
-    ("r.jsonl", lambda rows: rows.append(dict(rows[1])), r":4: .*there twice"),
-    ("r.jsonl", lambda rows: rows[2].update(question="q9"), r":3: no question .*'q9'"),
-    ("r.jsonl", lambda rows: rows[2].update(passages=[7]), r":3: .*passages\[0\]"),
-    ("r.jsonl", lambda rows: rows[2].update(passages={}), r":3: field 'passages'"),
-    ("r.jsonl", lambda rows: rows[2].update(passages=IDS[:1]), "1 passages, fewer than --top 2"),
-    ("r.jsonl", lambda rows: rows.pop(), "0 passages, fewer than --top 2, for the question 'When"),
-    ("r.json", lambda whole: whole["q1"].update({IDS[7]: "9"}), f"q1: field '{IDS[7]}' must be"),
-    ("r.json", lambda whole: whole["q1"].update({IDS[7]: None}), f"q1: field '{IDS[7]}' must be"),
-    ("r.json", lambda whole: whole["q1"].update({IDS[7]: float("nan")}), "q1: field .*nan"),
-    ("r.json", lambda whole: whole["q1"].update({"x": 1.0}), "r.json: q1: .*'x' is no passage"),
-    ("r.json", lambda whole: whole.update(q2=[IDS[1], IDS[2]]), "field 'q2' must be"),
-    ("r.json", lambda whole: whole.update(q3=dict(whole["q2"])), "no question .*'q3'"),
-    ("r.trec", edit(0, " Q0", ""), ":1: not the six columns"),
-    ("r.trec", edit(1, "8.5", "high"), ":2: not the six columns"),
-    ("r.trec", edit(1, "8.500000", "nan"), ":2: the score of .* nan"),
-    ("r.trec", edit(3, "q2", "q7"), ":4: no question .*'q7'"),
-    ("r.trec", edit(3, IDS[3], IDS[4]), ":5: .*there twice"),
-]
-
-
-@pytest.mark.parametrize(("kind", "change", "words"), BAD)
-def test_what_cannot_be_a_ranking_of_the_study_is_refused_with_its_place(
-    tmp_path, kind, change, words
-):
-    assert read(tmp_path, changed(kind, lambda content: None), kind) == GOOD
+def refused(folder, kind, change, words):
+    assert read(folder, changed(kind, lambda content: None), kind) == GOOD
     with pytest.raises(UserError, match=words):
-        read(tmp_path, changed(kind, change), kind)
+        read(folder, changed(kind, change), kind)
+
+
+# format, row, what is changed in it; P0 to P7 stand for the passages' ids
+BAD_ROWS = r"""
+r.jsonl, 1, {passages: [P3, P4, nowhere]} -> :2: .*'nowhere' is no passage
+r.jsonl, 1, {passages: [P3, P4, P4]} -> :2: .*there twice
+r.jsonl, 2, {question: q9} -> :3: no question .*'q9'
+r.jsonl, 2, {passages: [7]} -> :3: .*passages\[0\]
+r.jsonl, 2, {passages: {}} -> :3: field 'passages'
+r.jsonl, 2, {passages: [P0]} -> 1 passages, fewer than --top 2
+r.json, q1, {P7: "9"} -> q1: field '\w{12}' must be
+r.json, q1, {P7: null} -> q1: field '\w{12}' must be
+r.json, q1, {P7: .nan} -> q1: field .*nan
+r.json, q1, {x: 1.0} -> r.json: q1: .*'x' is no passage
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "row", "change", "words"),
+    cases(re.sub(r"P(\d)", lambda match: f'"{IDS[int(match[1])]}"', BAD_ROWS)),
+)
+def test_what_is_wrong_in_a_row_is_refused_with_its_place(tmp_path, kind, row, change, words):
+    refused(tmp_path, kind, lambda content: content[row].update(change), words)
+
+
+@pytest.mark.parametrize(
+    ("row", "old", "new", "words"),
+    [
+        (0, " Q0", "", ":1: not the six columns"),
+        (1, "8.5", "high", ":2: not the six columns"),
+        (1, "8.500000", "nan", ":2: the score of .* nan"),
+        (3, "q2", "q7", ":4: no question .*'q7'"),
+        (3, IDS[3], IDS[4], ":5: .*there twice"),
+    ],
+)
+def test_a_bad_line_of_columns_is_refused_with_its_place(tmp_path, row, old, new, words):
+    def change(lines):
+        lines[row] = lines[row].replace(old, new)
+
+    refused(tmp_path, "r.trec", change, words)
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "words"),
+    [
+        ("r.jsonl", lambda rows: rows.append(dict(rows[1])), r":4: .*there twice"),
+        ("r.jsonl", list.pop, "0 passages, fewer than --top 2, for the question 'When"),
+        ("r.json", lambda whole: whole.update(q2=IDS[1:3]), "field 'q2' must be"),
+        ("r.json", lambda whole: whole.update(q3=dict(whole["q2"])), "no question .*'q3'"),
+    ],
+)
+def test_what_cannot_be_a_ranking_of_the_study_is_refused(tmp_path, kind, change, words):
+    refused(tmp_path, kind, change, words)
 
 
 def test_an_id_is_that_of_a_text_and_its_title():

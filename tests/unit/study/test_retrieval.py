@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from sklearn.metrics import ndcg_score
 
-from endpoints import Reply, served
+from endpoints import entries, served
 from ragauge.cli._main import main
 from ragauge.config import loading
 from ragauge.config.plan.plan import Plan
@@ -177,32 +178,25 @@ def test_a_document_that_repeats_the_gold_one_is_gold_too():
     assert gold_of(StudyQuestion("?", ("Assam",), "c"), PASSAGES[:2], c="a") == [0]  # c was dropped
 
 
+FOUND = """
+corpus:
+  documents: 9
+  passages: 30
+  near_duplicate_documents: 1
+  near_duplicate_passages: 4
+  dropped_passages: 4
+skipped: {a.pdf: empty}
+retrieval: {chosen: fused, encoder: minilm, reranker: null, top: 3, depth: 20}
+questions:
+- {id: "1", known_by: document, gold: 1, ranks: {bm25: [1], dense: [2], fused: [1]}}
+- {id: "2", known_by: answer, gold: 2, ranks: {bm25: [], dense: [1, 3], fused: [1, 4]}}
+- {id: "3", known_by: answer, gold: 0, ranks: {bm25: [], dense: [], fused: []}}
+"""
+
+
 def found(**changes):
     """A retrieval.json of two questions with gold, of which BM25 finds one, and one without."""
-    names = ("bm25", "dense", "fused")
-    asked = [
-        {"id": number, "known_by": by, "gold": gold, "ranks": dict(zip(names, ranks, strict=True))}
-        for number, by, gold, ranks in (
-            ("1", "document", 1, ([1], [2], [1])),
-            ("2", "answer", 2, ([], [1, 3], [1, 4])),
-            ("3", "answer", 0, ([], [], [])),
-        )
-    ]
-    how = {"chosen": "fused", "encoder": "minilm", "reranker": None, "top": 3, "depth": 20}
-    counts = {
-        "documents": 9,
-        "passages": 30,
-        "near_duplicate_documents": 1,
-        "near_duplicate_passages": 4,
-    }
-    counts["dropped_passages"] = 4
-    return {
-        "corpus": counts,
-        "skipped": {"a.pdf": "empty"},
-        "retrieval": how,
-        "questions": asked,
-        **changes,
-    }
+    return yaml.safe_load(FOUND) | changes
 
 
 def runs(folder, content):
@@ -251,15 +245,10 @@ def test_the_item_has_every_ranking_with_intervals(tmp_path):
 def test_the_small_print_says_who_wrote_the_questions_and_what_a_budget_left_out(
     tmp_path,
 ):
-    left = {"malformed": 7, "duplicate": 0, "without_documents": 2}
-    written = {
-        "wanted": 5,
-        "kept": 3,
-        "attempts": 12,
-        "left_out": left,
-        "writer": "w",
-        "reader": "r",
-    }
+    written = yaml.safe_load("""
+{wanted: 5, kept: 3, attempts: 12, writer: w, reader: r,
+  left_out: {malformed: 7, duplicate: 0, without_documents: 2}}
+""")
     made = runs(
         tmp_path,
         found(generation=written, budget={"seconds": 600, "left_out": ["timed trials: 1 of 5"]}),
@@ -305,81 +294,44 @@ def test_a_study_retrieves_as_it_is_told(tmp_path, answer, items):
     assert settings["items"] == ["frontier", "study_answers", *items]
 
 
-def drawn_rankings(seed):
-    """Random rankings of 40 passages by two systems, one of which stops early, and gold passages."""
-    draw = random.Random(seed)
-    asked = []
-    for number in range(25):
-        gold = draw.sample(range(40), draw.randrange(1, 6))
-        orders = {"bm25": draw.sample(range(40), 40), "retrieved": draw.sample(range(40), 12)}
-        asked.append((f"q{number}", gold, orders))
-    return asked
-
-
-def of_systems(asked):
-    """The content of retrieval.json on drawn rankings."""
-    how = Retrieval("bm25", file="run.trec")
-    rankings = {name: [orders[name] for *_, orders in asked] for name in ("bm25", "retrieved")}
-    questions = [StudyQuestion(name, ("a",)) for name, *_ in asked]
-    gold = [gold for _, gold, _ in asked]
-    seconds = {"bm25": 0.5}
-    return found(**retrieval.report(how, rankings, questions, gold, 10, seconds))
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_measures_are_those_of_scikit_learn(tmp_path, seed):
-    """nDCG by its function; recall and MRR from the definitions, over rank by rank."""
-    metrics = pytest.importorskip("sklearn.metrics", reason="scikit-learn is not installed")
-    asked = drawn_rankings(seed)
-    made = runs(tmp_path, of_systems(asked))
+    """On random rankings of 40 passages by two systems, of which one stops early: nDCG by its
+    function; recall and MRR from the definitions, over rank by rank.
+    """
+    draw = random.Random(seed)
+    golds = [draw.sample(range(40), draw.randrange(1, 6)) for _ in range(25)]
+    rankings = {
+        name: [draw.sample(range(40), count) for _ in golds]
+        for name, count in (("bm25", 40), ("retrieved", 12))
+    }
+    questions = [StudyQuestion(f"q{number}", ("a",)) for number in range(25)]
+    how = Retrieval("bm25", file="run.trec")
+    report = retrieval.report(how, rankings, questions, golds, 10, {"bm25": 0.5})
+    made = runs(tmp_path, found(**report))
     table = study_retrieval.table(made)
     lines = lines_of(table)
-    for system in ("bm25", "retrieved"):
-        relevant = np.array([[i in gold for i in range(40)] for _, gold, _ in asked], float)
+    relevant = np.array([[i in gold for i in range(40)] for gold in golds], float)
+    for system, orders in rankings.items():
         scores = np.full(relevant.shape, -1000.0)
-        for row, (*_, orders) in enumerate(asked):
-            scores[row, orders[system]] = -np.arange(len(orders[system]))
+        for row, order in enumerate(orders):
+            scores[row, order] = -np.arange(len(order))
         # what a system did not return has no gain
         returned = np.where(scores > -1000.0, scores, -1000.0 - relevant)
         cell = lines[system, "ndcg", 10]
-        assert cell["measured"] == pytest.approx(metrics.ndcg_score(relevant, returned, k=10))
+        assert cell["measured"] == pytest.approx(ndcg_score(relevant, returned, k=10))
         assert cell["low"] < cell["measured"] < cell["high"]
-        firsts = [set(orders[system][:10]) for *_, orders in asked]
-        recalls = [
-            len(f.intersection(g)) / len(g) for f, (_, g, _) in zip(firsts, asked, strict=True)
-        ]
+        pairs = list(zip(orders, golds, strict=True))
+        recalls = [len({*order[:10]} & {*gold}) / len(gold) for order, gold in pairs]
         assert lines[system, "recall", 10]["measured"] == pytest.approx(np.mean(recalls))
         first = [
-            next((1 / rank for rank, i in enumerate(orders[system][:10], 1) if i in gold), 0.0)
-            for _, gold, orders in asked
+            next((1 / rank for rank, i in enumerate(order[:10], 1) if i in gold), 0.0)
+            for order, gold in pairs
         ]
         assert lines[system, "mrr", 10]["measured"] == pytest.approx(np.mean(first))
     # as far as both were ranked
-    assert {max(k for name, q, k in lines if q == "recall" and name == s) for s in asked[0][2]} == {
-        10
-    }
+    assert {max(k for name, q, k in lines if q == "recall" and name == s) for s in rankings} == {10}
     assert "bm25 0.5" in study_retrieval.footer(made, table)
-
-
-@pytest.mark.parametrize("library", ["ranx", "ir_measures"])
-def test_measures_are_those_of_other_libraries(tmp_path, library):
-    other = pytest.importorskip(library, reason=f"{library} is not installed")
-    asked = drawn_rankings(7)
-    lines = lines_of(study_retrieval.table(runs(tmp_path, of_systems(asked))))
-    truth = {name: {f"p{i}": 1 for i in gold} for name, gold, _ in asked}
-    for system in ("bm25", "retrieved"):
-        run = {
-            name: {f"p{i}": 100.0 - rank for rank, i in enumerate(orders[system])}
-            for name, _, orders in asked
-        }
-        if library == "ranx":
-            names = {"recall": "recall@10", "mrr": "mrr@10", "ndcg": "ndcg@10"}
-            expected = other.evaluate(other.Qrels(truth), other.Run(run), [*names.values()])
-        else:
-            names = {"recall": other.R @ 10, "mrr": other.RR @ 10, "ndcg": other.nDCG @ 10}
-            expected = other.calc_aggregate([*names.values()], truth, run)
-        for quantity, name in names.items():
-            assert lines[system, quantity, 10]["measured"] == pytest.approx(expected[name])
 
 
 def written(folder):
@@ -392,14 +344,9 @@ def test_a_study_takes_passages_from_servers_and_files(tmp_path, monkeypatch, ca
     """Embeddings and reranking of a server, a run of another system, and its clock apart."""
 
     def reply(body):
-        texts = body.get("input", body.get("documents"))
-        value = "embedding" if "input" in body else "relevance_score"
-        size = 3 if "input" in body else 1
-        rows = [
-            {"index": i, value: [float(len(text)), 1.0, -2.0][:size]}
-            for i, text in enumerate(texts)
-        ]
-        return Reply(json.dumps({"data" if "input" in body else "results": rows}).encode())
+        if "input" in body:
+            return entries("data", "embedding", [[len(text), 1, -2] for text in body["input"]])
+        return entries("results", "relevance_score", map(len, body["documents"]))
 
     command = study_arguments(tmp_path)
     for number in range(6):

@@ -24,6 +24,7 @@ from ragauge.measure.engines import Engines
 from ragauge.methods.base import making
 from ragauge.methods.prompts import PromptStyle, build_prompt
 from ragauge.testing import write_checkpoint
+from reuse_anchors import fresh
 
 KEY = "sk-very-secret"
 USAGE = {
@@ -233,7 +234,7 @@ def test_no_variant_finds_what_another_one_sent_where_each_has_a_line_of_its_own
                     **about, options=asdict(method), engine=entry.engine_facts
                 )
                 loaded.ready(stated, method).respond(prompt_ids(loaded.of(stated)), Limits(5))
-        turns.append([request["body"]["messages"][0]["content"] for request in server.requests])
+        turns.append(server.turns)
     (first, second, again), (plain, *_) = turns
     assert len(set(turns[1])) == 1
     assert first == again != second
@@ -258,10 +259,8 @@ def test_a_server_reads_documents_as_they_were_ordered_and_pruned():
             style = PromptStyle("Say.", "chat")
             prompt = build_prompt("Do bees fly", given, style, engine.tokenizer)
             assert method.refusal(engine) is None
-            method.answer(engine, method.prepare(engine, prompt), prompt, Limits(5))
-    first, second, pruned, *by_tree = (
-        one["body"]["messages"][0]["content"] for one in server.requests
-    )
+            fresh(engine, method, prompt, Limits(5))
+    first, second, pruned, *by_tree = server.turns
     shown = "".join(f"[Document](Title: {title}) {text}\n" for title, text in sources)
     last = "Prioritize information from higher-ranked documents.\nQuestion: Do bees fly?"
     ranking = "Read the documents in this importance ranking:"
@@ -290,9 +289,7 @@ def test_a_local_model_compresses_what_a_server_reads(monkeypatch, pauses, tmp_p
                 )
                 == 0
             )
-        sent[rate] = sorted(
-            request["body"]["messages"][0]["content"] for request in server.requests
-        )
+        sent[rate] = sorted(server.turns)
     for record in records.read(tmp_path / "0.5.jsonl"):
         *before, prompt, decode = map(Call.from_json, record.trace)
         assert (prompt.stage, decode.stage) == ("prompt", "decode")
@@ -343,8 +340,8 @@ def test_free_extraction_asks_for_evidence_then_answers_from_it(monkeypatch, tmp
             )
             == 0
         )
-    first, second = (one["body"] for one in server.requests)
-    turn = first["messages"][0]["content"]
+    first = server.requests[0]["body"]
+    turn, second = server.turns
     assert turn.startswith("Read the document below. It holds the answer to a question.\n\n")
     # no cue
     assert turn.endswith(
@@ -352,7 +349,7 @@ def test_free_extraction_asks_for_evidence_then_answers_from_it(monkeypatch, tmp
     )
     assert article.strip() in turn
     assert (first["max_tokens"], "stop" in first) == (99, False)
-    assert second["messages"][0]["content"].count("1821") == 1
+    assert second.count("1821") == 1
     [record] = records.read(out)
     assert [(piece.text, piece.verbatim) for piece in record.evidence] == [
         ("It was built in 1821.", True),

@@ -6,12 +6,13 @@ import random
 import numpy as np
 import pytest
 
-from endpoints import Reply, served
+from endpoints import Reply, entries, served
 from ragauge.engines.served.http import JsonServer
 from ragauge.errors import UserError
 from ragauge.methods.base.making import make
 from ragauge.methods.base.served import BATCH, Served
 from ragauge.methods.rankers import cross_encoder, dense
+from tables import cases
 
 TEXTS = [f"text {number}" for number in range(2 * BATCH + 5)]
 
@@ -20,6 +21,11 @@ def vector(text):
     """A vector of a text's own."""
     draw = random.Random(text)
     return [draw.gauss(0, 1) for _ in range(8)]
+
+
+def normalised(texts):
+    vectors = np.array([vector(text) for text in texts])
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 def relevance(query, text):
@@ -58,9 +64,7 @@ def server(url, **options):
 def test_embeddings_are_in_the_order_of_the_texts():
     with served(whole=embeddings) as endpoint:
         found = server(endpoint.url, key="secret").embed(TEXTS)
-    expected = np.array([vector(text) for text in TEXTS])
-    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(found, normalised(TEXTS), atol=1e-6)
     assert {request["path"] for request in endpoint.requests} == {"/v1/embeddings"}
     assert {request["headers"]["Authorization"] for request in endpoint.requests} == {
         "Bearer secret"
@@ -82,29 +86,26 @@ def test_documents_are_scored_in_their_order(reply, base):
     assert refused == (1 if reply is as_tei else 6)
 
 
-def row(index, value=0.5, name="relevance_score"):
-    return {"index": index, name: value}
-
-
-BAD = {
-    "too few": ([row(0)], "1 entries in the reply, not one for each of 2"),
-    "too many": ([row(0), row(1), row(2)], "3 entries"),
-    "one twice": ([row(0), row(0)], "2 entries in the reply, not one for each"),
-    "one unknown": ([row(0), row(7)], "2 entries"),
-    "not a number": ([row(0), row(1, float("nan"))], "finite"),
-    "too large": ([row(0), row(1, float("inf"))], "finite"),
-    "null": ([row(0), row(1, None)], "finite"),
-    "a word": ([row(0), row(1, "high")], "high"),
-    "another key": ([row(0), row(1, name="logit")], "results.1"),
-    "no list": ("none", "results"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_a_reply_that_is_not_a_score_for_each_document_is_refused(case):
-    rows, words = BAD[case]
+@pytest.mark.parametrize(
+    ("results", "words"),
+    cases("""
+[{index: 0, relevance_score: 1}] -> 1 entries in the reply, not one for each of 2
+[{index: 0, relevance_score: 1}, {index: 1, relevance_score: 1}, {index: 2, relevance_score: 1}] ->
+  3 entries
+[{index: 0, relevance_score: 1}, {index: 0, relevance_score: 1}] ->
+  2 entries in the reply, not one for each
+[{index: 0, relevance_score: 1}, {index: 7, relevance_score: 1}] -> 2 entries
+[{index: 0, relevance_score: 1}, {index: 1, relevance_score: .nan}] -> finite
+[{index: 0, relevance_score: 1}, {index: 1, relevance_score: .inf}] -> finite
+[{index: 0, relevance_score: 1}, {index: 1, relevance_score: null}] -> finite
+[{index: 0, relevance_score: 1}, {index: 1, relevance_score: high}] -> high
+[{index: 0, relevance_score: 1}, {index: 1, logit: 1}] -> results.1
+none -> results
+"""),
+)
+def test_a_reply_that_is_not_a_score_for_each_document_is_refused(results, words):
     with (
-        served([Reply(json.dumps({"results": rows}).encode())]) as endpoint,
+        served([Reply(json.dumps({"results": results}).encode())]) as endpoint,
         pytest.raises(UserError, match=words) as raised,
     ):
         server(endpoint.url).scores("?", ["a", "b"])
@@ -115,17 +116,16 @@ def test_a_reply_that_is_not_a_score_for_each_document_is_refused(case):
 
 @pytest.mark.parametrize(
     ("vectors", "words"),
-    [
-        ([[1.0, 2.0], [3.0]], "inhomogeneous|shape"),
-        ([[1.0, 2.0], [float("nan"), 1.0]], "finite"),
-        ([[1.0, 2.0], "AAAA"], "AAAA|shape"),
-        ([[1.0, 2.0]], "1 entries"),
-    ],
+    cases("""
+[[1.0, 2.0], [3.0]] -> inhomogeneous|shape
+[[1.0, 2.0], [.nan, 1.0]] -> finite
+[[1.0, 2.0], AAAA] -> AAAA|shape
+[[1.0, 2.0]] -> 1 entries
+"""),
 )
 def test_a_reply_that_is_not_an_embedding_for_each_text_is_refused(vectors, words):
-    rows = [row(i, value, "embedding") for i, value in enumerate(vectors)]
     with (
-        served([Reply(json.dumps({"data": rows}).encode())]) as endpoint,
+        served([entries("data", "embedding", vectors)]) as endpoint,
         pytest.raises(UserError, match=words),
     ):
         server(endpoint.url).embed(["a", "b"])
@@ -135,9 +135,7 @@ def test_embeddings_of_another_dimension_are_refused():
     sizes = iter([8, 8, 6])
 
     def reply(body):
-        size = next(sizes)
-        rows = [row(i, [1.0] * size, "embedding") for i in range(len(body["input"]))]
-        return Reply(json.dumps({"data": rows}).encode())
+        return entries("data", "embedding", [[1.0] * next(sizes)] * len(body["input"]))
 
     with served(whole=reply) as endpoint:
         model = server(endpoint.url)
@@ -173,6 +171,5 @@ def test_methods_rank_by_a_servers_embeddings(monkeypatch):
         method = make("dense", encoder="openai:ranked-by-this", top_k=2)
         assert (method.assets(), method.local_assets()) == (("openai:ranked-by-this",), [])
         answer = method.answer(lm, method.prepare(lm, prompt), prompt, Limits(2))
-    vectors = np.array([vector(text) for text in (prompt.question, *prompt.document_texts)])
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors = normalised([prompt.question, *prompt.document_texts])
     np.testing.assert_allclose(answer.saliency, vectors[1:] @ vectors[0], rtol=1e-4, atol=1e-6)

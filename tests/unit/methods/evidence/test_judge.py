@@ -1,11 +1,11 @@
 """Judging evidence: what replies mean, and endpoints that are down, busy or talk rubbish."""
 
-import json
 import time
 
 import pytest
 
 from endpoints import Reply, says, served
+from json_lines import read_lines, write_lines
 from ragauge.cli._main import main
 from ragauge.errors import UserError
 from ragauge.io.records import Record
@@ -20,6 +20,7 @@ from ragauge.methods.evidence.judge import (
 )
 from ragauge.testing import write_checkpoint
 from scripted_chat import ScriptedChat
+from tables import rows
 
 
 @pytest.fixture(autouse=True)
@@ -27,33 +28,36 @@ def _no_pauses(monkeypatch):
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
 
 
-LABELS = {
-    "supported": ["fully supported", "Supported.", "**Fully-Supported**"],
-    "partially_supported": [
-        "It is partially supported, since",
-        "partly\nsupported",
-        "It isn\u2019t fully supported",
-    ],
-    "not_supported": ["Not supported", "unsupported", "It isn't supported"],
-    None: [
-        "fully supported or not supported",
-        "supporting",
-        "yes",
-        "",
-        "correct, incorrect",
-        "faithful or unfaithful",
-        "It is not directly supported",
-        "It cannot be supported",
-    ],
-    "correct": ["Correct."],
-    "incorrect": ["INCORRECT", "It is not\ncorrect", "wrong", "It isn't entirely correct"],
-    "faithful": ["Faithful."],
-    "unfaithful": ["**Unfaithful**", "It is not\nfaithful", "not entirely faithful"],
-}
-
-
 @pytest.mark.parametrize(
-    ("reply", "label"), [(reply, label) for label, replies in LABELS.items() for reply in replies]
+    ("reply", "label"),
+    rows(r"""
+fully supported, supported
+Supported., supported
+"**Fully-Supported**", supported
+"It is partially supported, since", partially_supported
+"partly\nsupported", partially_supported
+"It isn\u2019t fully supported", partially_supported
+Not supported, not_supported
+unsupported, not_supported
+It isn't supported, not_supported
+fully supported or not supported, null
+supporting, null
+"yes", null
+"", null
+"correct, incorrect", null
+faithful or unfaithful, null
+It is not directly supported, null
+It cannot be supported, null
+Correct., correct
+INCORRECT, incorrect
+"It is not\ncorrect", incorrect
+wrong, incorrect
+It isn't entirely correct, incorrect
+Faithful., faithful
+"**Unfaithful**", unfaithful
+"It is not\nfaithful", unfaithful
+not entirely faithful, unfaithful
+"""),
 )
 def test_a_reply_says_one_label_or_none(reply, label):
     """Of evidence, its faithfulness or an answer: none reads the others' labels."""
@@ -116,10 +120,6 @@ def write_records(path, count=3, **changes):
     return path
 
 
-def lines_of(path):
-    return [json.loads(line) for line in path.read_bytes().split(b"\n") if line]
-
-
 @pytest.fixture
 def environment(monkeypatch):
     for name in ("URL", "MODEL", "KEY"):
@@ -138,7 +138,7 @@ def test_records_are_judged_and_a_second_run_asks_only_what_failed(tmp_path, env
     with served([says("supported"), says("what?"), says("not supported")]) as server:
         environment.setenv("RAGAUGE_JUDGE_URL", server.url)
         assert judged(records, out) == 0
-    first = lines_of(out)
+    first = read_lines(out)
     assert [line.get("label") for line in first] == ["supported", None, "not_supported"]
     assert [line["key"] for line in first] == ["q0", "q1", "q2"]
     assert first[1]["reason"] == "no judgement in the reply 'what?'"
@@ -147,7 +147,7 @@ def test_records_are_judged_and_a_second_run_asks_only_what_failed(tmp_path, env
         environment.setenv("RAGAUGE_JUDGE_URL", server.url)
         assert judged(records, out) == 0
         assert len(server.requests) == 1
-    assert [line["label"] for line in lines_of(out)] == [
+    assert [line["label"] for line in read_lines(out)] == [
         "supported",
         "partially_supported",
         "not_supported",
@@ -163,11 +163,11 @@ def test_a_sample_of_the_records_is_judged(tmp_path, environment):
     with served([says("supported")]) as server:
         environment.setenv("RAGAUGE_JUDGE_URL", server.url)
         assert judged(records, out, "--limit", "2") == 0
-        two = [line["key"] for line in lines_of(out)]
+        two = [line["key"] for line in read_lines(out)]
         assert (len(two), two) == (2, sorted(two))
         assert judged(records, out) == 0
         assert len(server.requests) == 3
-    assert [line["key"] for line in lines_of(out)] == ["q0", "q1", "q2"]
+    assert [line["key"] for line in read_lines(out)] == ["q0", "q1", "q2"]
 
 
 def test_a_file_of_something_else_is_left_as_it_is(tmp_path, environment, capsys):
@@ -188,7 +188,7 @@ def test_another_judge_or_other_evidence_is_asked_again(tmp_path, environment):
         judged(records, out)
         environment.setenv("RAGAUGE_JUDGE_MODEL", "n")
         judged(records, out)
-        assert {line["judge"] for line in lines_of(out)} == {"n"}
+        assert {line["judge"] for line in read_lines(out)} == {"n"}
         write_records(records, answers=["Eve"])
         judged(records, out)
         assert len(server.requests) == 9
@@ -204,9 +204,7 @@ def test_faithfulness_is_judged_by_the_documents_and_of_evidence_alone(
         "question": "Who?",
         "documents": [{"title": "", "text": "Ada was. Bob is."}],
     }
-    (tmp_path / "d.jsonl").write_text(
-        json.dumps({**example, "answers": ["Ada"], "gold": [0]}) + "\n"
-    )
+    write_lines(tmp_path / "d.jsonl", [{**example, "answers": ["Ada"], "gold": [0]}])
     arguments = ["judge", str(records), "--of", "faithfulness", "--out", str(out)]
     assert main(arguments) == 2
     assert "--examples: " in capsys.readouterr().err
@@ -215,16 +213,14 @@ def test_faithfulness_is_judged_by_the_documents_and_of_evidence_alone(
         environment.setenv("RAGAUGE_JUDGE_URL", server.url)
         assert [main(arguments), main(arguments)] == [0, 0]  # nothing is asked again
         assert len(server.requests) == 2
-        assert "Document:\nAda was. Bob is.\n\nEvidence:\nAda\n" in str(
-            server.requests[1]["body"]["messages"][0]["content"]
-        )
-        assert [(line.get("aspect"), line["label"]) for line in lines_of(out)] == [
+        assert "Document:\nAda was. Bob is.\n\nEvidence:\nAda\n" in server.turns[1]
+        assert [(line.get("aspect"), line["label"]) for line in read_lines(out)] == [
             (None, "supported"),
             ("faithfulness", "unfaithful"),
         ]
         write_records(records, 1, evidence=[])
         assert main(arguments) == 0
-        assert [line["label"] for line in lines_of(out)] == ["not_supported"]
+        assert [line["label"] for line in read_lines(out)] == ["not_supported"]
         assert len(server.requests) == 2
 
 
@@ -237,7 +233,7 @@ def test_a_judge_on_this_machine(context, reason, tmp_path):
     records = write_records(tmp_path / "r.jsonl", 1)
     out = tmp_path / "out.jsonl"
     assert judged(records, out, "--model", str(model), "--threads", "1") == 0
-    [line] = lines_of(out)
+    [line] = read_lines(out)
     assert line["judge"] == str(model)
     assert reason in line["reason"]
 

@@ -125,11 +125,15 @@ def test_a_wide_beam_finds_the_best_prefixes_of_all(lm, seed):
     context = asked(lm, ids)
     with lm.tracing() as trace:
         found = prefix.search(lm, context, trie, k=12)
-    expected = every_way(lm, ids, trie, 12)
-    best = sorted(expected, key=lambda index: (-round(expected[index], 5), index))
-    assert [p.sentence for p in found] == best
-    assert [p.score for p in found] == pytest.approx([expected[index] for index in best], abs=1e-5)
+    check_best(found, every_way(lm, ids, trie, 12), 12)
     assert len(trace) == max(leaves(trie).values()) - 1  # the first token needs no pass of its own
+
+
+def check_best(found, scores, k):
+    """Prefixes are those of the k sentences of the best scores, best first."""
+    best = sorted(scores, key=lambda index: (-round(scores[index], 5), index))[:k]
+    assert [p.sentence for p in found] == best
+    assert [p.score for p in found] == pytest.approx([scores[index] for index in best], abs=1e-5)
 
 
 def every_way(lm, ids, trie, k):
@@ -168,9 +172,7 @@ def test_an_exhaustive_search_ranks_every_way_of_k_tokens(lm, k):
     trie = Trie(texts_of(ids, sentences))
     expected = every_way(lm, ids, trie, k)
     found = prefix.search(lm, asked(lm, ids), trie, k, "exhaustive")
-    best = sorted(expected, key=lambda index: (-round(expected[index], 5), index))[:k]
-    assert [p.sentence for p in found] == best
-    assert [p.score for p in found] == pytest.approx([expected[index] for index in best], abs=1e-5)
+    check_best(found, expected, k)
 
 
 def test_what_is_written_after_prefixes_is_what_is_written_after_each_alone(lm):

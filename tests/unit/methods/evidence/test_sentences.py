@@ -12,6 +12,7 @@ from ragauge.errors import MissingExtraError
 from ragauge.methods.base import making
 from ragauge.methods.evidence.sentences import boundaries_of, split, tokenize
 from ragauge.methods.prompts import Source
+from tables import rows
 
 HEADED = [
     "History\n\n",
@@ -96,16 +97,14 @@ def test_token_spans_are_side_by_side_and_end_with_words():
 
 @pytest.mark.parametrize(
     ("text", "offsets", "expected"),
-    [
-        ("It was. He left.", [(0, 7), (7, 10), (10, 16)], [(0, 8, 0, 1), (8, 16, 1, 3)]),
-        ("Yes. No. He left.", [(0, 8), (8, 17)], [(0, 9, 0, 1), (9, 17, 1, 2)]),
-        ("One is. Two.", [(0, 7), (7, 8)], [(0, 12, 0, 2)]),
-    ],
-    ids=[
-        "a token over a boundary is the later sentence's",
-        "joined to the next",
-        "at the end to the one before",
-    ],
+    rows("""
+# a token over a boundary is the later sentence's
+It was. He left., [[0, 7], [7, 10], [10, 16]], [[0, 8, 0, 1], [8, 16, 1, 3]]
+# joined to the next
+Yes. No. He left., [[0, 8], [8, 17]], [[0, 9, 0, 1], [9, 17, 1, 2]]
+# at the end to the one before
+One is. Two., [[0, 7], [7, 8]], [[0, 12, 0, 2]]
+"""),
 )
 def test_a_token_is_of_one_sentence_and_no_sentence_without_a_token(text, offsets, expected):
     """Under a tokenizer whose tokens have these spans, and to which any other text is one token."""
@@ -115,7 +114,7 @@ def test_a_token_is_of_one_sentence_and_no_sentence_without_a_token(text, offset
         return {"input_ids": [*spans.get(one, [1])], "offset_mapping": spans.get(one)}
 
     _, sentences = tokenize([Source(0, "", text)], tokenizer)
-    assert [(s.start, s.stop, s.first, s.last) for s in sentences] == expected
+    assert [[s.start, s.stop, s.first, s.last] for s in sentences] == expected
 
 
 def test_sources_keep_their_sentences_apart_and_their_titles_out():

@@ -7,14 +7,13 @@ import math
 
 import pytest
 
-from item_tables import line, shown, table
+from item_tables import check_cells, line, shown, table
 from json_lines import write_lines
 from ragauge import registry
 from ragauge.errors import UserError
 from ragauge.report.figures.writing import markdown
-from synthetic_cfic import DOCUMENT, TOKENS, write, write_documents, write_judgements, write_latency
+from synthetic_cfic import TOKENS, write, write_documents, write_judgements, write_latency
 from synthetic_run import MODEL
-from tables import rows
 
 ITEMS = [name for name in registry.names("item") if name.startswith("cfic_")]
 RIGHT = [True, True, False, True]
@@ -44,13 +43,17 @@ def test_table_1_counts_questions_words_and_tokens_of_those_asked(tmp_path):
     write(tmp_path, "free", "free_extraction", [None, True], dataset="longbench_qasper")
     write_documents(tmp_path, "longbench_qasper", 5)
     found = table("cfic_table_1", tmp_path)
-    keys = {"dataset": "longbench_qasper", "model": MODEL}
-    samples = line(found, quantity="samples", **keys)
-    assert (samples["measured"], samples["published"], samples["ratio"]) == (2, 200, 0.01)
-    assert samples["note"] == "a subset: 2 of 200 questions"
-    words = line(found, quantity="average_words", **keys)
-    assert (words["measured"], words["n"], words["published"]) == (len(DOCUMENT.split()), 2, 3619)
-    assert line(found, quantity="average_tokens", **keys)["measured"] == TOKENS + 0.5
+    check_cells(
+        found,
+        """
+{quantity: samples},
+  {measured: 2, published: 200, ratio: 0.01, note: "a subset: 2 of 200 questions"}
+{quantity: average_words}, {measured: 20, n: 2, published: 3619}
+{quantity: average_tokens}, {measured: 24.5}
+""",
+        dataset="longbench_qasper",
+        model=MODEL,
+    )
     assert line(found, quantity="average_words", dataset="sft")["published"] == 12248
     write(tmp_path, "cfic", "cfic", RIGHT)  # of wiki_long, whose documents are not at hand
     words = line(table("cfic_table_1", tmp_path), quantity="average_words", dataset="wiki_long")
@@ -107,39 +110,39 @@ STAGES = {
     "cfic": {"query": 0.1, "prefix": 0.2, "skip": 0.3, "prompt": 5.0},
     "free": {"query": 0.1, "decode": 2.9, "prompt": 5.0},
 }
-MS = "decoding_latency_ms"
-# item, keys of a row, what stands in it; times are 1, 1.1 and 1.2 times those of STAGES
-CELLS = rows("""
-cfic_table_3, {method: cfic, quantity: f1}, {measured: 0.75, variant: cfic}
-cfic_table_3, {method: bm25, quantity: f1}, {measured: 0.25}
-cfic_table_3, {method: free_extraction, quantity: f1_cfic_gain}, {measured: 0.5, n: 4}
-cfic_table_3, {method: cfic, quantity: gold_section_recall}, {measured: 0.75}
-cfic_table_3, {method: cfic, quantity: evidence_tokens}, {measured: 11.5}
-cfic_table_6, {system: cfic, quantity: decoding_latency_ms}, {measured: 660, low: 630}
-cfic_table_6, {system: cfic_prefix_stage, quantity: decoding_latency_ms}, {measured: 220}
-cfic_table_6, {system: without_decoding_strategies, quantity: decoding_latency_ms}, {measured: 3300}
-cfic_table_6, {quantity: measured_speedup_cpu}, {measured: 5}
-cfic_table_6, {system: cfic, quantity: prefix_steps}, {measured: 3}
-cfic_table_6, {system: cfic, quantity: output_tokens}, {measured: 11.5}
-""")
-CELLS.append(
-    [
-        "cfic_table_6",
-        {"system": "cfic", "quantity": "input_tokens"},
-        {"measured": TOKENS + 1.5},
-    ]
-)
 
 
 def test_cells_of_methods_and_of_times_by_hand(small):
+    """Times are 1, 1.1 and 1.2 times those of STAGES."""
     write_latency(small, STAGES)
-    tables = {item: table(item, small) for item, *_ in CELLS}
-    for item, keys, expected in CELLS:
-        cell = line(tables[item], model=MODEL, dataset="wiki_long", **keys)
-        assert {name: cell[name] for name in expected} == pytest.approx(expected), keys
-    papers = {"dataset": "longbench_musique", "system": "cfic"}
-    assert line(tables["cfic_table_6"], quantity=MS, **papers)["published"] == 564
-    assert tables["cfic_table_6"]["ratio"].isna().all()
+    check_cells(
+        table("cfic_table_3", small),
+        """
+{method: cfic, quantity: f1}, {measured: 0.75, variant: cfic}
+{method: bm25, quantity: f1}, {measured: 0.25}
+{method: free_extraction, quantity: f1_cfic_gain}, {measured: 0.5, n: 4}
+{method: cfic, quantity: gold_section_recall}, {measured: 0.75}
+{method: cfic, quantity: evidence_tokens}, {measured: 11.5}
+""",
+        model=MODEL,
+        dataset="wiki_long",
+    )
+    six = table("cfic_table_6", small)
+    check_cells(
+        six[six["dataset"].isin(["wiki_long", "longbench_musique"])],
+        """
+{system: cfic, quantity: decoding_latency_ms, dataset: wiki_long}, {measured: 660, low: 630}
+{system: cfic_prefix_stage, quantity: decoding_latency_ms, dataset: wiki_long}, {measured: 220}
+{system: without_decoding_strategies, quantity: decoding_latency_ms, dataset: wiki_long},
+  {measured: 3300}
+{quantity: measured_speedup_cpu, model: smollm2-135m-instruct, dataset: wiki_long}, {measured: 5}
+{system: cfic, quantity: prefix_steps, dataset: wiki_long}, {measured: 3}
+{system: cfic, quantity: output_tokens, dataset: wiki_long}, {measured: 11.5}
+{system: cfic, quantity: input_tokens, dataset: wiki_long}, {measured: 25.5}
+{system: cfic, quantity: decoding_latency_ms, dataset: longbench_musique}, {published: 564}
+""",
+    )
+    assert six["ratio"].isna().all()
 
 
 def test_a_failed_question_finds_no_gold_section_where_one_is_known(tmp_path):
@@ -155,15 +158,15 @@ def test_a_failed_question_finds_no_gold_section_where_one_is_known(tmp_path):
 
 def test_table_3_shows_published_f1_as_shares_under_the_generators_names(small):
     found = table("cfic_table_3", small)
-    keys = {"dataset": "longbench_qasper", "model": "Vicuna-v1.5-7B-16k", "quantity": "f1"}
-    cfic = line(found, method="cfic", **keys)
-    assert (cfic["published"], cfic["finder"], cfic["note"]) == (
-        0.31,
-        "cfic_7b",
-        "published for another model",
-    )
-    assert (
-        line(found, method="free_extraction", finder="longalpaca_7b", **keys)["published"] == 0.212
+    check_cells(
+        found,
+        """
+{method: cfic}, {published: 0.31, finder: cfic_7b, note: published for another model}
+{method: free_extraction, finder: longalpaca_7b}, {published: 0.212}
+""",
+        dataset="longbench_qasper",
+        model="Vicuna-v1.5-7B-16k",
+        quantity="f1",
     )
     assert found[found["model"] == MODEL]["published"].isna().all()
 
@@ -192,9 +195,14 @@ def test_published_numbers_stand_beside_the_papers_model_whatever_the_labels_are
     write(tmp_path, "w", "chunks", [True, False], encoder="bge-large-en-v1.5", **label)
     write(tmp_path, "free_extraction", "free_extraction", [False, False], **label)
     found = table("cfic_table_3", tmp_path, config)
-    bge = line(found, quantity="f1", method="bge", chunking="sliding_window", **common)
-    assert (bge["measured"], bge["published"]) == (0.5, 0.273)
-    assert line(found, quantity="f1", method="free_extraction", **common)["published"] == 0.235
+    check_cells(
+        found,
+        """
+{quantity: f1, method: bge, chunking: sliding_window}, {measured: 0.5, published: 0.273}
+{quantity: f1, method: free_extraction}, {published: 0.235}
+""",
+        **common,
+    )
     rest = found[
         (found["model"] == "Vicuna-v1.5-7B-16k") & (found["dataset"] == "longbench_qasper")
     ]
@@ -204,22 +212,25 @@ def test_published_numbers_stand_beside_the_papers_model_whatever_the_labels_are
 def test_table_4_compares_each_ablation_with_cfic_at_its_own_k_and_d(small):
     write(small, "other_d", "cfic", [False] * 4, skip=False, d=32)
     found = table("cfic_table_4", small)
-    loss = line(found, setting="without_skip", quantity="f1_loss", model=MODEL)
-    assert (loss["measured"], loss["variant"]) == (0.5, "no_skip")
-    recall = line(found, setting="without_skip", quantity="gold_section_loss", model=MODEL)
-    assert (recall["measured"], recall["n"]) == (0.5, 4)
-    assert 0 < recall["p"] <= 1
-    untrained = line(found, setting="without_sft", quantity="f1", model=MODEL)
-    assert (untrained["measured"], untrained["variant"]) == (0.75, "cfic")
-    both = line(found, setting="without_both", quantity="f1", model=MODEL)
-    assert (
-        both["note"]
-        == "not run: not in this experiment; it is method cfic with prefix: false, skip: false"
+    check_cells(
+        found[found["model"].isin([MODEL, "Llama2-7B-chat-4k"])],
+        """
+{setting: without_skip, quantity: f1_loss, model: smollm2-135m-instruct},
+  {measured: 0.5, variant: no_skip}
+{setting: without_skip, quantity: gold_section_loss, model: smollm2-135m-instruct},
+  {measured: 0.5, n: 4}
+{setting: without_sft, quantity: f1, model: smollm2-135m-instruct}, {measured: 0.75, variant: cfic}
+{setting: without_both, quantity: f1, model: smollm2-135m-instruct},
+  {note: "not run: not in this experiment; it is method cfic with prefix: false, skip: false"}
+{setting: without_sft_free, quantity: f1, model: smollm2-135m-instruct},
+  {measured: 0.25, variant: free}
+{setting: without_sft_free, quantity: f1, model: Llama2-7B-chat-4k, dataset: longbench_musique},
+  {published: 0.103}
+""",
     )
-    llama = {"dataset": "longbench_musique", "quantity": "f1", "model": "Llama2-7B-chat-4k"}
-    assert line(found, setting="without_sft_free", **llama)["published"] == 0.103
-    free = line(found, setting="without_sft_free", quantity="f1", model=MODEL)
-    assert (free["measured"], free["variant"]) == (0.25, "free")
+    assert (
+        0 < line(found, quantity="gold_section_loss", setting="without_skip", model=MODEL)["p"] <= 1
+    )
 
 
 @pytest.mark.parametrize("finds_only", [False, True])
@@ -236,10 +247,15 @@ def test_table_4_takes_a_fine_tuned_models_base_for_the_row_without_it(tmp_path,
     write(tmp_path, "cfic", "cfic", [True, False])
     write(tmp_path, "cfic", "cfic", [True, True], model="tuned")
     found = table("cfic_table_4", tmp_path, config)
-    keys = {"model": "tuned", "quantity": "f1"}
-    assert line(found, setting="cfic", **keys)["measured"] == 1.0
-    assert line(found, setting="without_sft", **keys)["measured"] == 0.5
-    assert line(found, setting="without_sft", model="tuned", quantity="f1_loss")["measured"] == 0.5
+    check_cells(
+        found,
+        """
+{setting: cfic, quantity: f1}, {measured: 1.0}
+{setting: without_sft, quantity: f1}, {measured: 0.5}
+{setting: without_sft, quantity: f1_loss}, {measured: 0.5}
+""",
+        model="tuned",
+    )
     assert set(found[found["model"] == "tuned"]["setting"]) == {"cfic", "without_sft"}
 
 
@@ -289,18 +305,18 @@ def test_table_6_shows_the_published_k_where_others_were_timed_too_and_nothing_w
 
 def test_table_7_counts_pieces_that_stand_in_the_document(small):
     found = table("cfic_table_7", small)
-    cfic = line(found, system="cfic", variant="cfic", quantity="faithfulness")
-    assert (cfic["measured"], cfic["high"], cfic["n"]) == (1.0, 1.0, 4)
-    assert cfic["low"] == pytest.approx(0.025 ** (1 / 4))
-    free = line(found, system="free_extraction", quantity="faithfulness", variant="free")
-    assert free["measured"] == pytest.approx((1 + 0.5 * 3) / 4)
-    bm25 = line(found, system="bm25, sliding_window", quantity="faithfulness")
-    assert (bm25["n"], bm25["note"]) == (3, "1 of 4 questions without evidence are not counted")
-    assert not {"full_article", "closed_book"} & set(found["system"])
-    printed = line(
-        found, system="cfic", quantity="faithfulness", model="the paper, judged by ChatGPT"
+    # 0.025 ** (1 / 4), and one whole piece and three of two
+    check_cells(
+        found,
+        """
+{system: cfic, variant: cfic}, {measured: 1.0, low: 0.3976354, high: 1.0, n: 4}
+{system: free_extraction, variant: free}, {measured: 0.625}
+{system: "bm25, sliding_window"}, {n: 3, note: 1 of 4 questions without evidence are not counted}
+{system: cfic, model: "the paper, judged by ChatGPT"}, {published: 0.96}
+""",
+        quantity="faithfulness",
     )
-    assert printed["published"] == 0.96
+    assert not {"full_article", "closed_book"} & set(found["system"])
 
 
 def test_table_7_names_the_judge_or_says_that_there_is_none(small):
@@ -308,12 +324,15 @@ def test_table_7_names_the_judge_or_says_that_there_is_none(small):
     with next((small / "judgements").rglob("cfic.jsonl")).open("a") as file:
         file.write('\n{"key": "q1", "la')  # torn by a kill
     found = table("cfic_table_7", small)
-    keys = {"system": "cfic", "variant": "cfic"}
-    supported = line(found, quantity="supported", **keys)
-    assert (supported["measured"], supported["n"]) == (pytest.approx(2 / 3), 3)
-    assert supported["note"] == "judged by invented-judge; 1 questions without a judgement"
-    other = line(found, quantity="supported", system="free_extraction", variant="free")
-    assert math.isnan(other["measured"])
+    check_cells(
+        found,
+        """
+{variant: cfic},
+  {measured: 0.66666667, n: 3, note: judged by invented-judge; 1 questions without a judgement}
+{variant: free}, {measured: .nan}
+""",
+        quantity="supported",
+    )
     next((small / "judgements").rglob("cfic.jsonl")).write_text("[1]\n")
     with pytest.raises(UserError, match=r"cfic\.jsonl: a line is not a judgement"):
         table("cfic_table_7", small)
@@ -349,9 +368,14 @@ def test_table_7_shows_what_people_judged_and_the_judges_faithfulness(small):
             human["note"]
             == "judged by 2 people, with one label for 1 of 2 questions that several judged"
         )
-    by_model = line(found, quantity="judged_faithfulness", **keys)
-    assert (by_model["measured"], by_model["note"]) == (0.0, "judged by invented-judge")
-    assert line(found, quantity="supported", **keys)["n"] == 1
+    check_cells(
+        found,
+        """
+{quantity: judged_faithfulness}, {measured: 0.0, note: judged by invented-judge}
+{quantity: supported}, {n: 1}
+""",
+        **keys,
+    )
     assert not found["quantity"][found["variant"] == "free"].str.startswith("human_").any()
 
 
@@ -362,22 +386,28 @@ def test_table_8_and_figure_3_take_one_parameter_each(small):
     eight = table("cfic_table_8", small)
     mine = eight[(eight["model"] == MODEL) & (eight["quantity"] == "f1")]
     assert dict(zip(mine["k"], mine["measured"], strict=True)) == {1: 0.25, 3: 0.75}
-    times = eight[eight["model"] == MODEL]
-    assert line(times, k=1, quantity="decoding_latency_ms")["measured"] == pytest.approx(330)
-    assert line(times, k=1, quantity="latency_without_strategies_ms")["measured"] == pytest.approx(
-        3300
+    check_cells(
+        eight,
+        """
+{quantity: decoding_latency_ms}, {measured: 330}
+{quantity: latency_without_strategies_ms}, {measured: 3300}
+""",
+        model=MODEL,
+        k=1,
     )
     batches = [{"variant": "k1", "evidence_s": s, "disturbed": s == 9} for s in (0.2, 0.3, 0.4, 9)]
     write_latency(small, STAGES, evidence_batches={"questions": 8, "rows": batches})
-    together = table("cfic_table_8", small)
-    together = line(together[together["model"] == MODEL], k=1, quantity="decoding_latency_ms")
+    together = line(table("cfic_table_8", small), model=MODEL, k=1, quantity="decoding_latency_ms")
     assert (together["measured"], together["n"]) == (pytest.approx(300), 3)
     assert "8 questions side by side" in together["note"]
     three = table("cfic_figure_3", small)
     mine = three[(three["model"] == MODEL) & (three["quantity"] == "f1")]
     assert dict(zip(mine["d"], mine["measured"], strict=True)) == {32: 1.0, 256: 0.75}
-    best = line(three, quantity="best_d", model=MODEL)
-    assert (best["measured"], best["note"]) == (32, "the best of 32, 256 on these questions")
+    check_cells(
+        three,
+        '{quantity: best_d}, {measured: 32, note: "the best of 32, 256 on these questions"}',
+        model=MODEL,
+    )
 
 
 def test_table_8_gives_a_pair_the_times_of_its_finder(small):

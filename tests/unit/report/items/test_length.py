@@ -4,24 +4,21 @@ import json
 import statistics
 
 import pytest
+import yaml
 
 from item_tables import line, shown, table
-from synthetic_run import DOCUMENT, MODEL, write_variant
+from synthetic_run import DOCUMENT, write_variant
 
 METHODS = {"naive": 8.0, "bm25": 1.0, "naive_reuse": 2.0}
 SIZES = {"needles_1k": 5, "needles_2k": 10}
-CONFIG = {
-    "run": "lengths",
-    "models": {MODEL: {}},
-    "datasets": {
-        label: {
-            "dataset": "ruler",
-            "options": {"task": "needle_multikey", "tokens": 1024 * (n // 5), "documents": n},
-        }
-        for label, n in SIZES.items()
-    },
-    "methods": {name: {"method": name} for name in METHODS},
-}
+CONFIG = yaml.safe_load("""
+run: lengths
+models: {smollm2-135m-instruct: {}}
+datasets:
+  needles_1k: {dataset: ruler, options: {task: needle_multikey, tokens: 1024, documents: 5}}
+  needles_2k: {dataset: ruler, options: {task: needle_multikey, tokens: 2048, documents: 10}}
+methods: {naive: {}, bm25: {}, naive_reuse: {}}
+""")
 
 
 @pytest.fixture

@@ -6,8 +6,9 @@ import json
 import math
 
 import pytest
+import yaml
 
-from item_tables import line, shown, table
+from item_tables import check_cells, line, shown, table
 from ragauge import registry
 from ragauge.config.loading import parse
 from ragauge.errors import UserError
@@ -31,20 +32,19 @@ from synthetic_piperag import (
 from synthetic_run import MODEL
 
 ITEMS = [name for name in registry.names("item") if name.startswith("piperag_")]
-CONFIG = {
-    "run": "t",
-    "models": {MODEL: {}},
-    "datasets": {"wiki_single": {}},
-    "methods": {"naive": {}},
-    "databases": {DATABASE: {}},
-    "staleness": {DATABASE: {}},
-    "pipelines": {
-        "none": {"schedule": "no_retrieval"},
-        "retro": {},
-        "retro_t": {"schedule": "retro", "task": "generate"},
-        "pipe": {"schedule": "piperag", "interval": 32},
-    },
-}
+CONFIG = yaml.safe_load("""
+run: t
+models: {smollm2-135m-instruct: {}}
+datasets: {wiki_single: {}}
+methods: {naive: {}}
+databases: {wikipedia: {}}
+staleness: {wikipedia: {}}
+pipelines:
+  none: {schedule: no_retrieval}
+  retro: {}
+  retro_t: {schedule: retro, task: generate}
+  pipe: {schedule: piperag, interval: 32}
+""")
 NATS = [3.0, 3.2, 3.4]
 FILLED = {"index": "filled", "vectors": 10**6, "recipe": {"filled": 10**6}}
 
@@ -146,23 +146,28 @@ def test_the_claims_take_the_luckiest_pair_and_name_it(small):
 
 def test_table_1_has_the_time_over_no_retrieval_and_the_nprobe_that_hide_chose(small):
     rows = table("piperag_table_1", small)
-    mine = rows[rows["model"] == MODEL]
-    s3 = line(mine, nprobe="hide", quantity="latency_over_no_retrieval_percent")
-    assert s3["measured"] == pytest.approx(10.0)
-    assert math.isnan(s3["published"]), "the paper's is of another model"
+    # the paper's percentages are of another model; e^3.14
+    check_cells(
+        rows[rows["model"] == MODEL],
+        """
+{nprobe: hide, quantity: latency_over_no_retrieval_percent}, {measured: 10.0, published: .nan}
+{nprobe: hide, quantity: nprobe_chosen}, {measured: 8}
+{method: retro, quantity: latency_s}, {measured: 6.0}
+{nprobe: hide, quantity: perplexity},
+  {measured: 23.103867, note: perplexity at nprobe 8; hide chose 8 in the middle}
+""",
+    )
     said = rows[
         (rows["model"] != MODEL) & (rows["quantity"] == "latency_over_no_retrieval_percent")
     ]
     assert sorted(said["published"]) == [10.6, 13.2]
-    assert line(mine, nprobe="hide", quantity="nprobe_chosen")["measured"] == 8
-    assert line(mine, method="retro", quantity="latency_s")["measured"] == pytest.approx(6.0)
-    s3_perplexity = line(mine, nprobe="hide", quantity="perplexity")
-    assert s3_perplexity["measured"] == pytest.approx(math.exp(3.14))
-    assert s3_perplexity["note"] == "perplexity at nprobe 8; hide chose 8 in the middle"
-    printed = line(rows, dataset="c4", method="retro", quantity="latency_s")
-    assert (printed["published"], printed["note"]) == (
-        11.13,
-        "published for another model, corpus and machine",
+    check_cells(
+        rows,
+        """
+{dataset: c4, method: retro},
+  {published: 11.13, note: "published for another model, corpus and machine"}
+""",
+        quantity="latency_s",
     )
     assert rows[rows["quantity"] == "latency_s"]["ratio"].isna().all()
 
@@ -200,26 +205,30 @@ def test_perplexities_of_the_papers_model_stand_beside_the_papers(tmp_path):
         write(tmp_path, schedule, schedule, [nats, nats], source="retro", **own)
         write(tmp_path, f"{schedule}_t", schedule, [9.0], task="generate", source="retro", **own)
     rows = table("piperag_table_1", tmp_path)
-    perplexity = line(rows, dataset="c4_t5", method="retro", quantity="perplexity")
-    assert (perplexity["published"], perplexity["ratio"]) == (
-        19.48,
-        pytest.approx(math.exp(3.0) / 19.48),
+    # e^3 / 19.48
+    check_cells(
+        rows,
+        """
+{quantity: perplexity}, {published: 19.48, ratio: 1.0310850}
+{quantity: perplexity_difference}, {published: -4.70}
+""",
+        dataset="c4_t5",
+        method="retro",
     )
-    difference = line(rows, dataset="c4_t5", method="retro", quantity="perplexity_difference")
-    assert difference["published"] == -4.70
     theirs = rows[(rows["dataset"] == "c4") & (rows["method"] == "retro")]
     assert set(theirs["quantity"]) == {"latency_s", "latency_difference_s"}
     assert set(theirs["note"]) == {"published for another machine"}
     write(
         tmp_path, "retro", "retro", [3.0, 3.0], source="retro", **own, scoring="after_first_query"
     )
-    other = table("piperag_table_1", tmp_path)
-    assert math.isnan(
-        line(other, dataset="c4_t5", method="retro", quantity="perplexity")["published"]
-    )
-    assert (
-        line(other, dataset="c4", method="retro", quantity="perplexity")["status"]
-        == "published_only"
+    check_cells(
+        table("piperag_table_1", tmp_path),
+        """
+{dataset: c4_t5}, {published: .nan}
+{dataset: c4}, {status: published_only}
+""",
+        method="retro",
+        quantity="perplexity",
     )
 
 
@@ -245,12 +254,17 @@ def test_figure_7_is_a_fold_over_the_trace(small):
 
 def test_figure_10_sets_a_stale_query_beside_the_fresh_one(small):
     rows = table("piperag_figure_10", small)
-    stale = line(rows, variant="pipe + pipe_t", quantity="stale_minus_fresh_nats")
-    assert stale["measured"] == pytest.approx(0.0)
-    assert stale["note"].endswith("against retro_plus at the same interval and nprobe")
-    assert line(rows, variant="pipe + pipe_t", quantity="speedup_over_fresh")[
-        "measured"
-    ] == pytest.approx(2.0)
+    keys = {"variant": "pipe + pipe_t"}
+    check_cells(
+        rows,
+        """
+{quantity: stale_minus_fresh_nats}, {measured: 0.0}
+{quantity: speedup_over_fresh}, {measured: 2.0}
+""",
+        **keys,
+    )
+    note = line(rows, quantity="stale_minus_fresh_nats", **keys)["note"]
+    assert note.endswith("against retro_plus at the same interval and nprobe")
 
 
 def test_figure_5_has_nprobe_along_x_and_leaves_s3_out(small):
@@ -323,22 +337,17 @@ def test_a_latency_over_a_filled_index_borrows_the_perplexity_of_the_text_alone_
 def test_table_2_averages_over_queries(tmp_path):
     write_staleness(tmp_path, [[1.0, 0.8], [0.9, None], [1.0, 0.6]])
     rows = table("piperag_table_2", tmp_path)
-    one = line(rows, model="minilm", stale_tokens=1, quantity="cosine_similarity")
-    assert (one["measured"], one["n"], one["dataset"]) == (pytest.approx(2.9 / 3), 3, DATABASE)
-    assert line(rows, model="minilm", stale_tokens=1, quantity="same_chunk")[
-        "measured"
-    ] == pytest.approx(2 / 3)
-    last = line(rows, model="minilm", stale_tokens=64, quantity="cosine_similarity")
-    assert (last["measured"], last["n"], last["note"]) == (
-        pytest.approx(0.7),
-        2,
-        "1 of 3 queries found nothing",
-    )
-    assert math.isnan(last["published"])
-    printed = line(rows, model="msmarco-bert-base-dot-v5", dataset="c4", stale_tokens=64)
-    assert (printed["published"], printed["note"]) == (
-        0.8929,
-        "published for another encoder and corpus",
+    check_cells(
+        rows,
+        """
+{model: minilm, stale_tokens: 1, quantity: cosine_similarity},
+  {measured: 0.96666667, n: 3, dataset: wikipedia}
+{model: minilm, stale_tokens: 1, quantity: same_chunk}, {measured: 0.66666667}
+{model: minilm, stale_tokens: 64, quantity: cosine_similarity},
+  {measured: 0.7, n: 2, note: 1 of 3 queries found nothing, published: .nan}
+{model: msmarco-bert-base-dot-v5, dataset: c4, stale_tokens: 64},
+  {published: 0.8929, note: published for another encoder and corpus}
+""",
     )
 
 
@@ -350,39 +359,40 @@ def test_table_2_compares_with_the_paper_where_encoder_and_data_set_are_its_own(
         [[0.9, 0.8], [0.9, 0.8]],
         encoder="hf:sentence-transformers/msmarco-bert-base-dot-v5",
     )
-    beside = line(
+    keys = {"stale_tokens": 64, "quantity": "cosine_similarity"}
+    check_cells(
         table("piperag_table_2", tmp_path),
-        variant=DATABASE,
-        stale_tokens=64,
-        quantity="cosine_similarity",
+        "{variant: wikipedia}, {published: 0.8875, ratio: 0.90140845}",
+        **keys,
     )
-    assert (beside["published"], beside["ratio"]) == (0.8875, pytest.approx(0.8 / 0.8875))
     write_staleness(
         tmp_path, [[0.9, 0.8], [0.9, 0.8]], encoder="msmarco-bert-base-dot-v5", database="c4_t5"
     )
-    c4 = line(
-        table("piperag_table_2", tmp_path),
-        dataset="c4_t5",
-        stale_tokens=64,
-        quantity="cosine_similarity",
-    )
-    assert (c4["published"], c4["ratio"]) == (0.8929, pytest.approx(0.8 / 0.8929))
-    assert "the released script joins chunks" in c4["note"]
+    rows = table("piperag_table_2", tmp_path)
+    check_cells(rows, "{dataset: c4_t5}, {published: 0.8929, ratio: 0.89595699}", **keys)
+    assert "the released script joins chunks" in line(rows, dataset="c4_t5", **keys)["note"]
 
 
 def test_pipelines_of_the_configuration_say_why_they_are_missing(tmp_path):
     path = write(tmp_path, "none", "no_retrieval", NATS)
     (path.parent / "pipe.jsonl.partial").write_text("{}\n")
     rows = table("piperag_figure_6", tmp_path, CONFIG)
-    pipe = line(rows, method="piperag", quantity="perplexity", interval=32)
-    assert (pipe["note"], pipe["variant"]) == ("not run: unfinished for pipeline pipe", "pipe")
-    retro = line(rows, method="retro", quantity="latency_s", model=MODEL)
-    assert retro["note"] == "not run: no records for pipeline retro_t"
+    check_cells(
+        rows,
+        """
+{method: piperag, quantity: perplexity, interval: 32},
+  {note: "not run: unfinished for pipeline pipe", variant: pipe}
+{method: retro, quantity: latency_s, model: smollm2-135m-instruct},
+  {note: "not run: no records for pipeline retro_t"}
+""",
+    )
     assert line(rows, method="no_retrieval", quantity="latency_s", model=MODEL)["note"].startswith(
         "not run"
     )
-    two = line(table("piperag_table_2", tmp_path, CONFIG), model="minilm")
-    assert two["note"] == "not run: no such file yet"
+    check_cells(
+        table("piperag_table_2", tmp_path, CONFIG),
+        '{model: minilm}, {note: "not run: no such file yet"}',
+    )
     told = [problem.why for problem in problems(Runs(tmp_path, parse(CONFIG, "t.yaml")))]
     assert {"unfinished", "no records"} <= set(told)
 
@@ -390,18 +400,26 @@ def test_pipelines_of_the_configuration_say_why_they_are_missing(tmp_path):
 def test_a_failed_sequence_is_counted_and_compared_with_nothing(small):
     write(small, "pipe", "piperag", [2.9, None, 3.3], interval=32)
     rows = table("piperag_figure_6", small)
-    pipe = line(rows, variant="pipe + pipe_t", quantity="perplexity")
-    assert (pipe["n"], pipe["note"]) == (2, "1 of 3 sequences failed: out of memory")
-    none = line(rows, variant="none + none_t", quantity="perplexity")
-    assert (none["n"], none["note"]) == (2, "on the 2 sequences that all systems share")
+    check_cells(
+        rows,
+        """
+{variant: pipe + pipe_t}, {n: 2, note: "1 of 3 sequences failed: out of memory"}
+{variant: none + none_t}, {n: 2, note: on the 2 sequences that all systems share}
+""",
+        quantity="perplexity",
+    )
 
     write(small, "pipe", "piperag", [math.nan] * 3, interval=32)
     write(small, "pipe_t", "piperag", [0.0], interval=32, task="generate")
     rows = table("piperag_figure_6", small)
-    pipe = line(rows, variant="pipe + pipe_t", quantity="perplexity")
-    assert math.isnan(pipe["measured"])
-    assert pipe["note"] == "no sequence has a likelihood"
-    assert line(rows, variant="pipe + pipe_t", quantity="latency_s")["note"] == "no trial finished"
+    check_cells(
+        rows,
+        """
+{quantity: perplexity}, {measured: .nan, note: no sequence has a likelihood}
+{quantity: latency_s}, {note: no trial finished}
+""",
+        variant="pipe + pipe_t",
+    )
 
 
 @pytest.mark.parametrize("item", ITEMS)
@@ -537,11 +555,12 @@ def test_a_second_pipeline_of_a_system_and_task_is_noted(small):
     )
     write(small, "retro_short", "retro", NATS, tokens=256)
     rows = table("piperag_figure_6", small)
-    pipe = line(rows, variant="pipe + pipe_t", quantity="latency_s")
-    assert (pipe["measured"], pipe["note"]) == (
-        4.0,
-        "not shown: pipe_threads, of other cores, threads",
+    check_cells(
+        rows,
+        """
+{variant: pipe + pipe_t, quantity: latency_s},
+  {measured: 4.0, note: "not shown: pipe_threads, of other cores, threads"}
+{variant: retro + retro_t, quantity: perplexity}, {note: "not shown: retro_short, of other tokens"}
+""",
     )
-    retro = line(rows, variant="retro + retro_t", quantity="perplexity")
-    assert retro["note"] == "not shown: retro_short, of other tokens"
     assert "database" not in rows, "there is one"

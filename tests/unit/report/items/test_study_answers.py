@@ -17,38 +17,27 @@ from ragauge.results.measures import quality, scored
 from ragauge.results.runs import Runs
 from ragauge.study import writing
 from synthetic_run import MODEL, specification, write_meta, write_variant
+from tables import rows
 
 COUNT = 20
 
 
 @pytest.mark.parametrize(
-    ("record", "metric", "expected"),
-    [
-        ({"prediction": "the red tea", "full_prompt": "Red tea."}, "agreement", 1.0),
-        ({"prediction": "red tea", "full_prompt": "green tea"}, "agreement", 0.5),
-        ({"prediction": "red tea"}, "agreement", None),
-        (
-            {"prediction": "It is red.", "question": "What is it?", "passages": ["A red leaf."]},
-            "groundedness",
-            1.0,
-        ),
-        (
-            {"prediction": "red blue", "question": "q", "passages": ["A red leaf."]},
-            "groundedness",
-            0.5,
-        ),
-        ({"prediction": "red", "question": "q", "passages": []}, "groundedness", None),
-        (
-            {"prediction": "What is it", "question": "What is it?", "passages": ["x"]},
-            "groundedness",
-            None,
-        ),
-        ({"judged": "correct"}, "judged_correct", 1.0),
-        ({"judged": "incorrect"}, "judged_correct", 0.0),
-        ({}, "judged_correct", None),
-    ],
+    ("metric", "record", "expected"),
+    rows("""
+agreement, {prediction: the red tea, full_prompt: Red tea.}, 1.0
+agreement, {prediction: red tea, full_prompt: green tea}, 0.5
+agreement, {prediction: red tea}, null
+groundedness, {prediction: It is red., question: "What is it?", passages: [A red leaf.]}, 1.0
+groundedness, {prediction: red blue, question: q, passages: [A red leaf.]}, 0.5
+groundedness, {prediction: red, question: q, passages: []}, null
+groundedness, {prediction: What is it, question: "What is it?", passages: [x]}, null
+judged_correct, {judged: correct}, 1.0
+judged_correct, {judged: incorrect}, 0.0
+judged_correct, {}, null
+"""),
 )
-def test_metrics_that_need_no_label(record, metric, expected):
+def test_metrics_that_need_no_label(metric, record, expected):
     assert metrics.score(metric, record) == expected
 
 

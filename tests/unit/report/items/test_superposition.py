@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from item_tables import line, shown, table
+from item_tables import check_cells, line, shown, table
 from ragauge import registry
 from ragauge.measure import predictions
 from ragauge.report.figures import writing
@@ -31,6 +31,7 @@ from synthetic_run import (
     write_states,
     write_variant,
 )
+from tables import rows
 
 ITEMS = registry.names("item")
 # of methods on a model
@@ -92,26 +93,29 @@ def test_published_numbers_stand_beside_the_same_model_on_the_same_data_set(tmp_
         tmp_path, "b", "superposition", [True], dataset="wiki_single", model="mpt-7b-instruct"
     )
     rows = table("superposition_table_1", tmp_path)
-    keys = {"method": "superposition", "quantity": "accuracy", "model": "mpt-7b-instruct"}
-    matched = line(rows, dataset="nq_open", **keys)
-    assert (matched["published"], matched["measured"]) == (0.465, 0.5)
-    assert matched["ratio"] == pytest.approx(0.5 / 0.465)
-    assert math.isnan(line(rows, dataset="wiki_single", **keys)["published"])
-    not_run = line(rows, dataset="nq_open", **(keys | {"method": "tfidf"}))
-    assert not_run["published"] == 0.333
+    check_cells(
+        rows,
+        """
+{method: superposition, dataset: nq_open}, {published: 0.465, measured: 0.5, ratio: 1.0752688}
+{method: superposition, dataset: wiki_single}, {published: .nan}
+{method: tfidf, dataset: nq_open}, {published: 0.333}
+""",
+        quantity="accuracy",
+        model="mpt-7b-instruct",
+    )
 
 
 @pytest.mark.parametrize(
     ("dataset", "options", "is_papers"),
-    [
-        ("nq_open", {"blank_line": True, "shuffle": True, "fold": "test", "joined": 1}, True),
-        ("nq_open", {"shuffle": False}, False),
-        ("nq_open", {"gold_position": 9}, False),
-        ("nq_open", {"documents": 5}, False),
-        ("nq_open", {"joined": 2}, False),
-        ("musique", {"blank_line": True, "shuffle": True}, True),
-        ("musique", {"joined": 4}, False),
-    ],
+    rows("""
+nq_open, {blank_line: true, shuffle: true, fold: test, joined: 1}, true
+nq_open, {shuffle: false}, false
+nq_open, {gold_position: 9}, false
+nq_open, {documents: 5}, false
+nq_open, {joined: 2}, false
+musique, {blank_line: true, shuffle: true}, true
+musique, {joined: 4}, false
+"""),
 )
 def test_published_numbers_stand_beside_documents_in_the_papers_order_alone(
     dataset, options, is_papers, tmp_path
@@ -169,9 +173,14 @@ def test_table_2_compares_the_rounds_that_the_papers_cycles_were_counted_with(
             dataset="musique",
             model="mpt-7b-instruct",
         )
-    rows = table("superposition_table_2", tmp_path)
-    assert line(rows, quantity="f1", variant="released")["published"] == 0.111
-    assert math.isnan(line(rows, quantity="f1", variant="text")["published"])
+    check_cells(
+        table("superposition_table_2", tmp_path),
+        """
+{variant: released}, {published: 0.111}
+{variant: text}, {published: .nan}
+""",
+        quantity="f1",
+    )
 
 
 def test_kept_queries_count_one_by_one_where_one_document_answers_and_once_elsewhere(
@@ -199,16 +208,17 @@ def test_table_3_pairs_the_two_position_assignments(tmp_path):
     )
     write_variant(tmp_path, "e", "superposition", [True, True, True, False])
     rows = table("superposition_table_3", tmp_path)
-    gain = line(rows, quantity="accuracy_difference", model=MODEL)
-    assert (gain["positions"], gain["measured"], gain["n"]) == (
-        "equilibrium − left_aligned",
-        0.25,
-        4,
+    check_cells(
+        rows,
+        """
+{model: smollm2-135m-instruct}, {positions: equilibrium − left_aligned, measured: 0.25, n: 4}
+{model: mpt-7b-instruct}, {published: 0.117}
+""",
+        quantity="accuracy_difference",
     )
+    gain = line(rows, quantity="accuracy_difference", model=MODEL)
     assert gain["low"] < 0.25 < gain["high"]
     assert 0.5 < gain["p"] <= 1
-    printed = line(rows, quantity="accuracy_difference", model="mpt-7b-instruct")
-    assert printed["published"] == pytest.approx(0.117)
 
 
 def test_table_4_sets_bayesian_against_every_other_saliency(tmp_path):
@@ -229,10 +239,15 @@ def test_attention_by_mean_and_by_sum_are_rows_of_their_own(tmp_path):
     ):
         write_variant(tmp_path, name, "superposition", right, params={"top_k": 1} | options)
     rows = table("superposition_table_4", tmp_path)
-    for name, right in {"by_mean": 0.5, "by_sum": 0.25}.items():
-        assert line(rows, variant=name, quantity="accuracy")["measured"] == right
-        gain = line(rows, variant=f"sp − {name}", quantity="accuracy_difference")
-        assert gain["measured"] == 1 - right
+    check_cells(
+        rows,
+        """
+{variant: by_mean, quantity: accuracy}, {measured: 0.5}
+{variant: by_sum, quantity: accuracy}, {measured: 0.25}
+{variant: sp − by_mean, quantity: accuracy_difference}, {measured: 0.5}
+{variant: sp − by_sum, quantity: accuracy_difference}, {measured: 0.75}
+""",
+    )
     assert "attention, k=1, reduce sum" in shown("superposition_table_4", rows)
     small = writing.small_print("superposition_table_4", Runs(tmp_path), rows)
     for name, reduce in (("by_mean", "mean"), ("by_sum", "sum")):
@@ -243,20 +258,17 @@ def test_attention_by_mean_and_by_sum_are_rows_of_their_own(tmp_path):
 def test_table_5_names_the_measured_speedup_after_its_device(small):
     write_latency(small, {"plain": [8.0, 8.0, 8.0], "sp": [1.0, 1.0, 1.0]})
     rows = table("superposition_table_5", small)
-    cell = line(rows, quantity="measured_speedup_cpu", method="superposition", top_k=1)
-    assert (cell["measured"], cell["n"]) == (8.0, 3)
-    assert math.isnan(cell["low"])  # three equal trials have no interval
-    assert math.isnan(cell["high"])
-    assert "Invented CPU" in cell["note"]
-    assert math.isnan(cell["published"])
-    cuda = line(
+    keys = {"method": "superposition", "top_k": 1}
+    # three equal trials have no interval
+    check_cells(
         rows,
-        quantity="measured_speedup_cuda",
-        method="superposition",
-        top_k=1,
-        model="mpt-7b-instruct",
+        """
+{quantity: measured_speedup_cpu}, {measured: 8.0, n: 3, low: .nan, high: .nan, published: .nan}
+{quantity: measured_speedup_cuda, model: mpt-7b-instruct}, {published: 6.46}
+""",
+        **keys,
     )
-    assert cuda["published"] == 6.46
+    assert "Invented CPU" in line(rows, quantity="measured_speedup_cpu", **keys)["note"]
 
 
 def test_speedups_are_of_one_state_or_say_of_which_two(small):
@@ -318,11 +330,11 @@ def test_no_two_states_stand_side_by_side_unsaid(small, item):
 
 def test_a_refused_timing_gives_its_reason(small):
     write_latency(small, {"plain": [8.0], "sp": [1.0]}, refused="others kept the machine busy")
-    cell = line(
-        table("superposition_table_7", small), quantity="measured_speedup_cpu", method="naive"
+    check_cells(
+        table("superposition_table_7", small),
+        '{method: naive}, {measured: .nan, note: "timing refused: others kept the machine busy"}',
+        quantity="measured_speedup_cpu",
     )
-    assert math.isnan(cell["measured"])
-    assert cell["note"] == "timing refused: others kept the machine busy"
 
 
 def test_disturbed_and_unclocked_trials_do_not_count():
@@ -392,27 +404,26 @@ def test_dataset_statistics_by_hand(tmp_path):
 def whole(tmp_path_factory):
     """A run in which every item on short documents finds something to measure."""
     folder = tmp_path_factory.mktemp("whole")
-    variants = {
-        "naive": ("naive", {}),
-        "sort": ("attention_sort", {}),
-        "cached": ("prompt_cache", {}),
-        "bm25_k1": ("bm25", {"top_k": 1}),
-        "bm25_k2": ("bm25", {"top_k": 2}),
-        "sp": ("superposition", {"top_k": 1}),
-        "left": ("superposition", {"top_k": 1, "positions": "left_aligned"}),
-        "attention": ("superposition", {"top_k": 1, "saliency": "attention"}),
-        "unpruned": ("superposition", {"path_pruning": False}),
-        "g4": ("superposition", {"top_k": 1, "factor": 4}),
-    }
+    variants = rows("""
+naive, naive, {}
+sort, attention_sort, {}
+cached, prompt_cache, {}
+bm25_k1, bm25, {top_k: 1}
+bm25_k2, bm25, {top_k: 2}
+sp, superposition, {top_k: 1}
+left, superposition, {top_k: 1, positions: left_aligned}
+attention, superposition, {top_k: 1, saliency: attention}
+unpruned, superposition, {path_pruning: false}
+g4, superposition, {top_k: 1, factor: 4}
+""")
     for dataset in ("nq_open", "musique"):
-        for place, (name, (method, options)) in enumerate(variants.items()):
+        for place, (name, method, options) in enumerate(variants):
             scores = [None if i == 5 else i > place % 4 for i in range(6)]
             write_variant(folder, name, method, scores, params=options, dataset=dataset)
-    seconds = {name: [1.0 + place, 1.1 + place] for place, name in enumerate(variants)}
-    rows = [
-        {"variant": "sp", "computing_s": 4.0, "missed_s": 5.5, "loading_s": 0.5, "disturbed": False}
-    ]
-    write_latency(folder, seconds, documents={"state": "cold", "rows": rows})
+    seconds = {name: [1.0 + place, 1.1 + place] for place, (name, *_) in enumerate(variants)}
+    timed = {"variant": "sp", "computing_s": 4.0, "missed_s": 5.5, "loading_s": 0.5}
+    cold = {"state": "cold", "rows": [timed | {"disturbed": False}]}
+    write_latency(folder, seconds, documents=cold)
     return folder
 
 
