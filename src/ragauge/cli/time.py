@@ -85,6 +85,7 @@ def run(args: argparse.Namespace) -> None:
             result = served.measure_latency(variants, there, settings, seed)
         table = served.latency_table
     else:
+        options.server(args, model)  # refuses --serve
         # before the weights are, which take longer
         rates = machine.read(args.machine) if args.machine else None
         if questions is None:

@@ -308,7 +308,8 @@ def test_a_mode_is_trained_and_scored_by_the_command_line(folder, tmp_path, mode
     documents = {}
     for document, passage in (chunks.passage(chunk, 0) for chunk in range(len(chunks))):
         documents.setdefault(document, []).extend(passage)
-    about = About("exact", "tokenizer", "encoder", "l2", len(chunks), 64, 260, 64)
+    tokenizer = chunks.manifest["tokenizer"]
+    about = About("exact", tokenizer, "encoder", "l2", len(chunks), 64, 260, 64)
     common = [
         "--model",
         str(folder / "model"),

@@ -115,7 +115,7 @@ def shown(value: Any) -> str:
 
 def with_code(text: str) -> Markup:
     """A docstring's paragraph with what stands between backquotes as code."""
-    return Markup(re.sub("`(.*?)`", r"<code>\1</code>", escape(text)))
+    return Markup(re.sub("`(.*?)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _summary(runs: Runs) -> JsonObject:
