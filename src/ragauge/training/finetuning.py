@@ -64,8 +64,6 @@ def train(
     disable_progress_bar()  # of loading and writing weights
     if threads is not None:
         torch.set_num_threads(threads)
-    if settings.engine == "torch" and (settings.processes > 1 or settings.dtype != "float32"):
-        raise UserError("engine torch trains on one process in float32; use engine deepspeed")
     material = Material(settings, folder)
     check_replaceable(out, store.has_manifest)
     training = FineTuning(settings, material, checkpoints / material.digest[:16])

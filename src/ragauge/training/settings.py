@@ -4,10 +4,11 @@ RETRO-fit.
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ragauge.assets.catalog import Template
 from ragauge.cost.hardware import Device
+from ragauge.errors import SettingError
 from ragauge.io.sections import Section
 from ragauge.methods.evidence.request import Wording
 from ragauge.methods.evidence.sentences import Splitter
@@ -97,6 +98,14 @@ class TrainingSettings(TrainingDataSettings):
     evaluate_steps: int = Field(
         50, ge=1, description="steps between measurements of the held-out loss"
     )
+
+    @model_validator(mode="after")
+    def _check_engine(self) -> Self:
+        if self.engine == "torch" and self.dtype != "float32":
+            raise SettingError("dtype", f"{self.dtype!r} needs engine 'deepspeed'; known: float32")
+        if self.engine == "torch" and self.processes > 1:
+            raise SettingError("processes", f"{self.processes} need engine 'deepspeed'")
+        return self
 
     def on_processes(self, count: int) -> Self:
         """Return the same training on at most so many processes, each of which accumulates more

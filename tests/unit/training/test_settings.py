@@ -29,6 +29,13 @@ def experiment(**changes):
     } | changes
 
 
+@pytest.mark.parametrize(("key", "value"), [("dtype", "bfloat16"), ("processes", 2)])
+def test_what_torch_does_not_train_is_refused_before_any_job(key, value):
+    entry = {"model": "smollm2-135m-instruct", "engine": "torch", "dtype": "float32", key: value}
+    with pytest.raises(UserError, match=rf"x: training.cfic.{key}: .*{value}.* 'deepspeed'"):
+        loading.parse(experiment(training={"cfic": entry}), "x")
+
+
 def test_its_source_is_what_the_training_leaves():
     parsed = loading.parse(experiment(), "x")
     assert parsed.models["tuned"].source == "path:results/r/models/cfic"
