@@ -10,7 +10,6 @@ from itertools import combinations, product
 from typing import Any
 
 from ragauge.io.jsonl import JsonObject
-from ragauge.methods.base.method import STATES, State
 from ragauge.report.figures.style import ABOUT, method_style
 from ragauge.results import states, timing
 from ragauge.results.capacity import capacities
@@ -32,7 +31,7 @@ from ragauge.results.stats import (
     paired_test,
     resampled_means,
 )
-from ragauge.results.times import LatencyTimes
+from ragauge.results.times import LatencyTimes, State
 
 # of the questions, embedded in the page: it recomputes standings in any state
 RESAMPLES = 1000
@@ -60,6 +59,8 @@ RULE = (
 
 Numbers = JsonObject
 Waits = Mapping[Any, float]  # by question or trial
+# in the page's order
+READ: tuple[State, ...] = ("nothing", "documents", "set")
 
 
 def groups(runs: Runs) -> list[Numbers]:
@@ -278,7 +279,7 @@ def _variant(variant: Variant, timed: LatencyTimes | None) -> Numbers:
         "capacities": _capacities(variant),
         "preparation": {
             state: {q: measure.value for q, measure in measures.items()}
-            for state in STATES
+            for state in READ
             if (measures := states.preparation(variant, timed, state))
         },
         "tokens_read": _tokens_read(variant),
@@ -292,7 +293,7 @@ def _costs(variant: Variant, timed: LatencyTimes | None) -> dict[str, dict[State
     waits for, with its spread.
     """
     numbers: dict[str, dict[State, Numbers]] = {kind: {} for kind in COSTS}
-    for kind, state in product(COSTS, STATES):
+    for kind, state in product(COSTS, READ):
         if kind == "compute_cycles":
             measure = states.online_cost(variant, state)
             waits: Waits = {"mean": measure.value or math.nan}
@@ -326,7 +327,7 @@ def _compare_waits(rows: Sequence[Numbers]) -> None:
     """Replace the waits of each cost by the names of the variants whose waits are longer than they
     by more than chance, or not known.
     """
-    for kind, state in product(COSTS, STATES):
+    for kind, state in product(COSTS, READ):
         known = {row["name"]: row["costs"][kind].get(state) for row in rows}
         waits = {name: entry.pop("waits") if entry else {} for name, entry in known.items()}
         for name, entry in known.items():

@@ -243,11 +243,11 @@ def test_embeddings_of_documents_are_neither_waited_for_nor_read_before(tmp_path
     write(tmp_path, {"prompt_cache": (1.0, 0.8)}, trace=trace, **{**fields, "offline_s": 1.25})
     rows = rows_of(group_of(tmp_path))
     pruning, cached = rows["sentence_pruning"], rows["prompt_cache"]
-    waits = [numbers.wait(cached, "answering_total_s", state) for state in numbers.STATES]
+    waits = [numbers.wait(cached, "answering_total_s", state) for state in numbers.READ]
     assert waits == [1.5, 1.0, 1.0]
     for kind, wait in (("answering_total_s", 1.0), ("answering_first_token_s", 0.5)):
-        assert {numbers.wait(pruning, kind, state) for state in numbers.STATES} == {wait}
-    [cycles] = {numbers.wait(pruning, "compute_cycles", state) for state in numbers.STATES}
+        assert {numbers.wait(pruning, kind, state) for state in numbers.READ} == {wait}
+    [cycles] = {numbers.wait(pruning, "compute_cycles", state) for state in numbers.READ}
     assert 0 < cycles == pytest.approx(numbers.wait(cached, "compute_cycles", "documents"))
     assert pruning["preparation"] == {}
     assert cached["preparation"]["documents"] == {"preparation_s": 0.5}
