@@ -15,6 +15,7 @@ from fvcore.nn import FlopCountAnalysis
 from torch.utils.flop_counter import FlopCounterMode
 
 import lm_references as tiny
+from fvcore_counting import fvcore_macs
 from ragauge.cost.flop import call_macs, flop, parameters, trace_macs
 from ragauge.cost.tokens import TokenCounts, random_segments
 from ragauge.cost.trace import Call
@@ -52,9 +53,8 @@ class _Step(torch.nn.Module):
 
     @torch.no_grad()
     def forward(self, ids):
-        kept = torch.arange(ids.shape[1])[ids.shape[1] - self.keep :]
         return self.model(
-            ids, past_key_values=self.cache, logits_to_keep=kept, use_cache=True
+            ids, past_key_values=self.cache, logits_to_keep=self.keep, use_cache=True
         ).logits
 
     @torch.no_grad()
@@ -130,19 +130,11 @@ def test_a_range_of_layers_is_counted_as_a_model_of_these_layers(layers, tmp_pat
     [*(("superposition", family) for family in FAMILIES), ("attention_sort", "llama")],
 )
 def test_a_methods_trace_counts_the_same_under_fvcore(family, method, tmp_path):
-    """Row by row and step by step, each of them run by transformers."""
-    model, shape = _made(family, tmp_path)
+    """The calls run on our decoder, whatever its family."""
+    shape = _made(family, tmp_path)[1]
     prompt = Prompt(**random_segments(TokenCounts(5, (7, 9), 4, 3), shape.vocab))
     engine = ShapeLM(shape)
     made = make(method)
     with engine.tracing() as trace:
         made.answer(engine, made.prepare(engine, prompt), prompt, Limits(2, ignore_stop=True))
-    counted = [
-        _fvcore_macs(model, new, past + step * new, keep)
-        for call in trace
-        for step in range(call.steps)
-        for new, past, keep in zip(
-            call.lengths, call.past, call.logits or [0] * len(call.past), strict=True
-        )
-    ]
-    assert sum(counted) == trace_macs(trace, shape) > 0
+    assert fvcore_macs(trace, shape) == trace_macs(trace, shape) > 0
