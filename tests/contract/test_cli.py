@@ -32,6 +32,9 @@ sft data --out x -> --set: model: is missing
 stream --methods naif {GIVEN} -> --method: unknown method 'naif'; did you mean 'naive'?
 study --documents none --questions none.csv --model smollm2-135m-instruct --out x -> none.csv:
 time --methods naif {GIVEN} -> --method: unknown method 'naif'; did you mean 'naive'?
+time --methods naive {GIVEN} --serve llama.cpp -> --serve: starts a server of a model openai:NAME
+load --methods naive {GIVEN} --serve llama.cpp --rates 1 -> --serve: starts a server of a model openai:NAME
+stream --methods naive {GIVEN} --serve llama.cpp -> --serve: starts a server of a model openai:NAME
 validate none.yaml -> none.yaml:
 fetch --dataset nq_open --set shufle=1 --out x.jsonl -> did you mean 'shuffle'?
 cost --method naive --model mpt-7b-instruct --tokens nqopen -> did you mean 'nq_open'?

@@ -5,6 +5,7 @@ a quiet machine.
 import gc
 import statistics
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import cycle, islice
@@ -46,7 +47,7 @@ AnyEngine = TypeVar("AnyEngine", bound=Engine)
 
 
 @dataclass(frozen=True)
-class AnyBench(Generic[AnyEngine]):
+class AnyBench(ABC, Generic[AnyEngine]):
     """An engine and the prompts that every method answers on it."""
 
     engine: AnyEngine
@@ -80,9 +81,9 @@ class AnyBench(Generic[AnyEngine]):
             "unsupported": unsupported,
         }
 
+    @abstractmethod
     def facts(self, settings: TimedSettings) -> JsonObject:
         """How the engine runs."""
-        raise NotImplementedError
 
     def provenance(self) -> JsonObject:
         return provenance()
