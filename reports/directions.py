@@ -112,8 +112,8 @@ class Contrast(Claim):
         gt=0, le=1, description="share of questions on which one side alone is right, assumed"
     )
     questions: int = Field(description="that give the power; must be what follows from the others")
-    asked_before: str = Field(
-        "", description="scores below the reports, whose questions the reader had been asked before"
+    earlier_scores: str = Field(
+        "", description="scores of an earlier run, whose questions the reader had answered before"
     )
 
 
@@ -244,7 +244,7 @@ def contrasts(path: Path, reports: Path, run: str = "") -> list[dict[str, Any]]:
                 row |= _direction(contrast, asked, reader, place, reports)
                 row["conditions"] = row["conditions"] if contrast.is_of_paper else ""
                 row["smallest_effect_is"] = _smallest_effect(contrast, row)
-                if contrast.asked_before:
+                if contrast.earlier_scores:
                     row |= _new_questions(contrast, table, sides, reports)
             rows.append(row)
     return corrected(rows)
@@ -267,9 +267,9 @@ def _new_questions(
     """The difference over the questions that the reader had not been asked before the contrast was
     stated.
     """
-    before = _Table(reports / contrast.asked_before, table.place)
-    asked = before.questions({"model": sides[0]["model"]})
-    difference, _ = table.paired(*sides, but=asked)
+    before = _Table(reports / contrast.earlier_scores, table.place)
+    answered = before.questions({"model": sides[0]["model"]})
+    difference, _ = table.paired(*sides, but=answered)
     numbers = {name: f"{getattr(difference, name):.6g}" for name in ("value", "low", "high", "p")}
     return {f"new_{name}": number for name, number in {**numbers, "n": difference.n}.items()}
 

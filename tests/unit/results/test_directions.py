@@ -219,13 +219,13 @@ def test_contrasts_are_compared_on_questions_that_were_held_back(tmp_path):
 @pytest.mark.parametrize(
     ("lower", "said"), [("", "exceeded"), (", is_lower_better: true", "excluded")]
 )
-def test_questions_asked_before_stand_apart(lower, said, tmp_path):
+def test_questions_earlier_scores_stand_apart(lower, said, tmp_path):
     """An effect that only they have is not that of the others."""
     needed = module.questions_needed(0.2, 0.9, 0.05)
     path = tmp_path / "contrasts.yaml"
     path.write_text(
         "contrasts: {one: {states: s, source: t, quantity: em, better: {variant: a}, worse: {variant: b}, "
-        f"smallest_effect: 0.2, discordant: 0.9, questions: {needed}, asked_before: before/scores.csv, "
+        f"smallest_effect: 0.2, discordant: 0.9, questions: {needed}, earlier_scores: before/scores.csv, "
         f"is_of_paper: false, readers: {{r: {{table: run/scores.csv, keys: {{model: m}}}}}}{lower}}}}}"
     )
     rows = {"before": [f"m,q{n},1,0" for n in range(20)]}
