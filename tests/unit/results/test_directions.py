@@ -219,7 +219,7 @@ def test_contrasts_are_compared_on_questions_that_were_held_back(tmp_path):
 @pytest.mark.parametrize(
     ("lower", "said"), [("", "exceeded"), (", is_lower_better: true", "excluded")]
 )
-def test_questions_earlier_scores_stand_apart(lower, said, tmp_path):
+def test_questions_answered_before_stand_apart(lower, said, tmp_path):
     """An effect that only they have is not that of the others."""
     needed = module.questions_needed(0.2, 0.9, 0.05)
     path = tmp_path / "contrasts.yaml"
