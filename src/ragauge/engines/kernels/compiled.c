@@ -10,7 +10,7 @@
 #include "vectors.h"
 #ifdef __AVX512F__
 #define TOKENS 6 /* that a block of a product has at most: with ROWS rows, their sums fill the registers */
-#define WIDE 12  /* tokens that two panels are multiplied with */
+#define WIDE 12  /* tokens that panels are multiplied with: two, or one in halves */
 #else
 #define TOKENS 2
 #define WIDE 4
@@ -99,45 +99,62 @@ INLINE void block(const Matrix *m, const float *x, float *y, int64_t row, int ro
 
 /* --- products of 8-bit integers --- */
 
-typedef int32_t totals __attribute__((vector_size(4 * PANEL), aligned(4), may_alias));
-
-/* Adds to the sums of PANEL rows four activations, the bytes of a word, times four numbers of each row. */
-INLINE totals dot(totals to, uint32_t x, totals w) {
+/* Adds to the sums of LANES rows four activations, the bytes of a word, times four numbers of each row. */
+INLINE ints dot(ints to, uint32_t x, ints w) {
 #ifdef __AVX512VNNI__
-    return (totals)_mm512_dpbusd_epi32((__m512i)to, _mm512_set1_epi32(x), (__m512i)w);
+    return (ints)_mm512_dpbusd_epi32((__m512i)to, _mm512_set1_epi32(x), (__m512i)w);
+#elif defined __AVX2__
+    /* Even and odd bytes apart, in 16 bits: of bytes, processors saturate sums of two products. */
+    const __m256i four = _mm256_set1_epi32(x);
+    const __m256i even = _mm256_and_si256(four, _mm256_set1_epi16(255)), odd = _mm256_srli_epi16(four, 8);
+    __m256i sums[LANES / 8], numbers[LANES / 8];
+    memcpy(sums, &to, sizeof to);
+    memcpy(numbers, &w, sizeof w);
+    for (int i = 0; i < LANES / 8; i++) {
+        const __m256i first = _mm256_srai_epi16(_mm256_slli_epi16(numbers[i], 8), 8);
+        const __m256i second = _mm256_srai_epi16(numbers[i], 8);
+        sums[i] = _mm256_add_epi32(sums[i], _mm256_madd_epi16(even, first));
+        sums[i] = _mm256_add_epi32(sums[i], _mm256_madd_epi16(odd, second));
+    }
+    memcpy(&to, sums, sizeof to);
+    return to;
 #else
     for (int byte = 0; byte < 4; byte++) to += (int32_t)(x >> 8 * byte & 255) * (w << (24 - 8 * byte) >> 24);
     return to;
 #endif
 }
 
+#define VECTORS (PANEL / LANES) /* of a panel */
+
 /* y (token, out) = or += of some panels, for the rows from .. to alone. Activations are 128 above what is meant. */
 INLINE void panels(const Matrix *m, const uint8_t *x, const float *scale, float *y, int64_t first, int count,
                    int tokens, int64_t from, int64_t to, int add) {
     const int64_t in = m->in, steps = (in + 3) / 4;
     const int32_t *w = (const int32_t *)m->weight + first * steps;
-    totals part[WIDE][4];
+    ints part[WIDE][4 * VECTORS];
     for (int t = 0; t < tokens; t++)
-        for (int p = 0; p < count; p++) part[t][p] = (totals){0};
+        for (int v = 0; v < count * VECTORS; v++) part[t][v] = (ints){0};
     for (int64_t s = 0; s < steps; s++) {
-        totals those[4];
+        ints those[4 * VECTORS];
         for (int p = 0; p < count; p++) {
-            those[p] = *(const totals *)(w + (p * steps + s) * PANEL);
+            for (int v = 0; v < VECTORS; v++)
+                those[p * VECTORS + v] = *(const ints *)(w + (p * steps + s) * PANEL + v * LANES);
             SOON(w + ((p + count) * steps + s) * PANEL); /* the panels after these */
         }
         for (int t = 0; t < tokens; t++) {
             uint32_t four;
             memcpy(&four, x + t * in + 4 * s, 4); /* behind the last number, times 0 */
-            for (int p = 0; p < count; p++) part[t][p] = dot(part[t][p], four, those[p]);
+            for (int v = 0; v < count * VECTORS; v++) part[t][v] = dot(part[t][v], four, those[v]);
         }
     }
     for (int p = 0; p < count; p++) {
         const int64_t row = first + p * PANEL;
         const int whole = row >= from && row + PANEL <= to;
         for (int t = 0; t < tokens; t++) {
+            const int32_t *sums = (const int32_t *)&part[t][p * VECTORS];
             float z[PANEL];
             for (int i = 0; i < PANEL; i++)
-                z[i] = (float)(part[t][p][i] - m->moved[row + i]) * m->scale[row + i] * scale[t];
+                z[i] = (float)(sums[i] - m->moved[row + i]) * m->scale[row + i] * scale[t];
             if (m->bias)
                 for (int i = 0; i < PANEL; i++) z[i] += m->bias[row + i];
             float *at = y + t * m->out + row;
@@ -162,7 +179,7 @@ INLINE void panels_of(const Matrix *m, const uint8_t *x, const float *scale, flo
         int64_t t = 0;
         SOME(4, 1);
     }
-    for (; row + 2 * PANEL <= last; row += 2 * PANEL) {
+    for (; LANES == PANEL && row + 2 * PANEL <= last; row += 2 * PANEL) {
         int64_t t = 0;
         SOME(2, WIDE);
         SOME(2, 4);

@@ -2,8 +2,10 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
-#ifdef __AVX512F__
+#ifdef __AVX2__
 #include <immintrin.h>
+#endif
+#ifdef __AVX512F__
 #define LANES 16
 #else
 #define LANES 8
