@@ -3,6 +3,7 @@
  */
 #include <stdint.h>
 
+#define PANEL 16 /* rows of a matrix of whole numbers that stand together */
 #define GROUP 16 /* activations whose sum is known */
 
 enum { Q4_0, Q4_1, Q5_0, Q8_0, Q4_K, Q6_K };

@@ -16,7 +16,6 @@
 #define WIDE 4
 #endif
 #define ROWS 4   /* of a matrix, that are multiplied together */
-#define PANEL 16 /* rows of a matrix of 8-bit integers that stand together */
 #define NEAR 120 /* tokens whose activations stay near a core while a matrix passes */
 #define CHUNK 128 /* keys that a task of an attention has at most */
 
@@ -99,31 +98,6 @@ INLINE void block(const Matrix *m, const float *x, float *y, int64_t row, int ro
 
 /* --- products of 8-bit integers --- */
 
-/* Adds to the sums of LANES rows four activations, the bytes of a word, times four numbers of each row. */
-INLINE ints dot(ints to, uint32_t x, ints w) {
-#ifdef __AVX512VNNI__
-    return (ints)_mm512_dpbusd_epi32((__m512i)to, _mm512_set1_epi32(x), (__m512i)w);
-#elif defined __AVX2__
-    /* Even and odd bytes apart, in 16 bits: of bytes, processors saturate sums of two products. */
-    const __m256i four = _mm256_set1_epi32(x);
-    const __m256i even = _mm256_and_si256(four, _mm256_set1_epi16(255)), odd = _mm256_srli_epi16(four, 8);
-    __m256i sums[LANES / 8], numbers[LANES / 8];
-    memcpy(sums, &to, sizeof to);
-    memcpy(numbers, &w, sizeof w);
-    for (int i = 0; i < LANES / 8; i++) {
-        const __m256i first = _mm256_srai_epi16(_mm256_slli_epi16(numbers[i], 8), 8);
-        const __m256i second = _mm256_srai_epi16(numbers[i], 8);
-        sums[i] = _mm256_add_epi32(sums[i], _mm256_madd_epi16(even, first));
-        sums[i] = _mm256_add_epi32(sums[i], _mm256_madd_epi16(odd, second));
-    }
-    memcpy(&to, sums, sizeof to);
-    return to;
-#else
-    for (int byte = 0; byte < 4; byte++) to += (int32_t)(x >> 8 * byte & 255) * (w << (24 - 8 * byte) >> 24);
-    return to;
-#endif
-}
-
 #define VECTORS (PANEL / LANES) /* of a panel */
 
 /* y (token, out) = or += of some panels, for the rows from .. to alone. Activations are 128 above what is meant. */
@@ -144,7 +118,7 @@ INLINE void panels(const Matrix *m, const uint8_t *x, const float *scale, float 
         for (int t = 0; t < tokens; t++) {
             uint32_t four;
             memcpy(&four, x + t * in + 4 * s, 4); /* behind the last number, times 0 */
-            for (int v = 0; v < count * VECTORS; v++) part[t][v] = dot(part[t][v], four, those[v]);
+            for (int v = 0; v < count * VECTORS; v++) part[t][v] = dot(part[t][v], (words)alike(four), those[v], 0);
         }
     }
     for (int p = 0; p < count; p++) {

@@ -93,3 +93,51 @@ INLINE floats exponential(floats x) { /* of x <= 0; within 2 units in the last p
     ints power = (__builtin_convertvector(n, ints) + 127) << 23;
     return (floats)((words)(y * (floats)power) & ~under);
 }
+
+/* --- whole numbers --- */
+
+INLINE ints alike(uint32_t x) { return (ints)((words){0} + x); }
+
+#ifdef __AVX2__
+/* Adds products of 16 bits to sums of 32. */
+INLINE __m256i pairs16(__m256i to, __m256i x, __m256i y) { return _mm256_add_epi32(to, _mm256_madd_epi16(x, y)); }
+#endif
+
+/* Adds to each sum the products of four bytes, those of x without a sign and those of y with one. `narrow`: those of x
+ * are below 64, so that 16 bits hold the sum of two products.
+ */
+INLINE ints dot(ints to, words x, ints y, int narrow) {
+#ifdef __AVX512VNNI__
+    return (ints)_mm512_dpbusd_epi32((__m512i)to, (__m512i)x, (__m512i)y);
+#elif defined __AVX2__
+    __m256i sums[LANES / 8], plain[LANES / 8], with_sign[LANES / 8];
+    memcpy(sums, &to, sizeof to);
+    memcpy(plain, &x, sizeof x);
+    memcpy(with_sign, &y, sizeof y);
+    for (int i = 0; i < LANES / 8; i++) {
+        if (narrow) {
+            sums[i] = pairs16(sums[i], _mm256_maddubs_epi16(plain[i], with_sign[i]), _mm256_set1_epi16(1));
+            continue;
+        }
+        const __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(with_sign[i], 8), 8);
+        sums[i] = pairs16(sums[i], _mm256_and_si256(plain[i], _mm256_set1_epi16(255)), even);
+        sums[i] = pairs16(sums[i], _mm256_srli_epi16(plain[i], 8), _mm256_srai_epi16(with_sign[i], 8));
+    }
+    memcpy(&to, sums, sizeof to);
+    return to;
+#else
+    for (int byte = 0; byte < 4; byte++) to += (ints)(x >> 8 * byte & 255) * (y << (24 - 8 * byte) >> 24);
+    return to;
+#endif
+}
+
+/* The same of two numbers of 16 bits with signs. */
+INLINE ints dot_two(ints to, words x, ints y) {
+#ifdef __AVX512VNNI__
+    return (ints)_mm512_dpwssd_epi32((__m512i)to, (__m512i)x, (__m512i)y);
+#elif defined __AVX2__ && LANES == 8
+    return (ints)pairs16((__m256i)to, (__m256i)x, (__m256i)y);
+#else
+    return to + ((ints)(x << 16) >> 16) * (y << 16 >> 16) + ((ints)x >> 16) * (y >> 16);
+#endif
+}
