@@ -1,5 +1,7 @@
 """Blocks of GGUF files: products with them as they stand, against the `gguf` package's numbers."""
 
+from pathlib import Path
+
 import gguf
 import numpy as np
 import pytest
@@ -60,6 +62,43 @@ def test_a_token_is_multiplied_to_the_same_bits_alone_and_with_others(kind):
     alone = torch.cat([layer(token) for token in x.split(1)])
     for tokens in (3, 4, 7, 16, 145):
         assert torch.equal(layer(x[:tokens]), alone[:tokens])
+
+
+FLAGS = {"x86-64": "sse2", "x86-64-v3": "avx2", "x86-64-v4": "avx512bw"}
+
+
+@needs_compiler
+@pytest.mark.parametrize("processor", FLAGS)
+def test_products_of_whole_numbers_are_right_on_each_kind_of_processor(
+    processor, monkeypatch, tmp_path
+):
+    """The compiler makes another product for each: of 16, 8 or 4 sums in a register, with and without
+    instructions that add four products of bytes.
+    """
+    flags = Path("/proc/cpuinfo").read_text().split()
+    if FLAGS[processor] not in flags:
+        pytest.skip(f"this processor has no {FLAGS[processor]}")
+    options = [f"-march={processor}" if "-march" in one else one for one in compiled.OPTIONS]
+    monkeypatch.setattr(compiled, "OPTIONS", options)
+    monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path))
+    compiled.library.cache_clear()
+    try:
+        layers = [block_linear([rows(kind, 54)]) for kind in KINDS]
+        numbers = torch.randint(-127, 128, (54, 512), dtype=torch.int8)
+        products = [layer(activations(tokens)) for layer in layers for tokens in (1, 13, 40)]
+        of_bytes = compiled.Matrix.of(numbers, scale=torch.ones(54))
+        exact = [compiled.multiply(of_bytes, activations(tokens)) for tokens in (1, 5, 13, 40)]
+    finally:
+        compiled.library.cache_clear()
+    expected = [
+        activations(tokens) @ layer.parts[0].values().t()
+        for layer in layers
+        for tokens in (1, 13, 40)
+    ]
+    for y, right in zip(products, expected, strict=True):
+        assert (y - right).abs().max() < 2e-6 * right.abs().max()
+    for y, tokens in zip(exact, (1, 5, 13, 40), strict=True):
+        assert torch.equal(y, activations(tokens) @ numbers.float().t())
 
 
 @needs_compiler
