@@ -264,11 +264,11 @@ def _smallest_effect(contrast: Contrast, row: dict[str, Any]) -> str:
 def _new_questions(
     contrast: Contrast, table: "_Table", sides: Sequence[Keys], reports: Path
 ) -> dict[str, Any]:
-    """The difference over the questions that the reader had not been asked before the contrast was
-    stated.
+    """The difference over the questions that the reader, whose name may differ between the sides, had
+    not been asked before the contrast was stated.
     """
     before = _Table(reports / contrast.earlier_scores, table.place)
-    answered = before.questions({"model": sides[0]["model"]})
+    answered = set().union(*(before.questions({"model": side["model"]}) for side in sides))
     difference, _ = table.paired(*sides, but=answered)
     numbers = {name: f"{getattr(difference, name):.6g}" for name in ("value", "low", "high", "p")}
     return {f"new_{name}": number for name, number in {**numbers, "n": difference.n}.items()}

@@ -224,16 +224,20 @@ def test_questions_answered_before_stand_apart(lower, said, tmp_path):
     needed = module.questions_needed(0.2, 0.9, 0.05)
     path = tmp_path / "contrasts.yaml"
     path.write_text(
-        "contrasts: {one: {states: s, source: t, quantity: em, better: {variant: a}, worse: {variant: b}, "
-        f"smallest_effect: 0.2, discordant: 0.9, questions: {needed}, earlier_scores: before/scores.csv, "
-        f"is_of_paper: false, readers: {{r: {{table: run/scores.csv, keys: {{model: m}}}}}}{lower}}}}}"
+        "contrasts: {one: {states: s, source: t, quantity: em, better: {model: tuned, variant: a}, "
+        f"worse: {{model: m, variant: b}}, smallest_effect: 0.2, discordant: 0.9, questions: {needed}, "
+        "earlier_scores: before/scores.csv, is_of_paper: false, "
+        f"readers: {{r: {{table: run/scores.csv, keys: {{dataset: d}}}}}}{lower}}}}}"
     )
-    rows = {"before": [f"m,q{n},1,0" for n in range(20)]}
-    rows["before"] += [f"other,q{n},1,0" for n in range(20, 30)]  # of another reader
-    rows["run"] = [f"m,q{n},1,{int(n >= 20)}" for n in range(30)]
+    rows = {"before": [f"d,m,q{n},1,0" for n in range(20)]}
+    rows["before"] += [f"d,other,q{n},1,0" for n in range(20, 30)]  # of another reader
+    rows["run"] = [f"d,tuned,q{n},1," for n in range(30)]
+    rows["run"] += [f"d,m,q{n},,{int(n >= 20)}" for n in range(30)]
     for run, lines in rows.items():
         (tmp_path / run).mkdir()
-        (tmp_path / run / "scores.csv").write_text("\n".join(["model,question,a,b", *lines]))
+        (tmp_path / run / "scores.csv").write_text(
+            "\n".join(["dataset,model,question,a,b", *lines])
+        )
     [row] = module.contrasts(path, tmp_path)
     assert (row["n"], row["value"], row["smallest_effect_is"]) == (30, "0.666667", said)
     assert (row["new_n"], row["new_value"], row["conditions"]) == (10, "0", "")
