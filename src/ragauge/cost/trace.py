@@ -6,7 +6,7 @@ from typing import Annotated, Self, cast
 
 from pydantic import ConfigDict, Strict, TypeAdapter, ValidationError, with_config
 
-from ragauge.errors import first_problem
+from ragauge.errors import UserError, first_problem
 from ragauge.io.jsonl import JsonObject
 
 Trace = list["Call"]
@@ -78,6 +78,18 @@ class Call:
 
 
 _CALL = TypeAdapter(Call)
+
+
+def calls(items: Iterable[JsonObject], place: str) -> Trace:
+    """The trace of `Call.to_json`'s dictionaries.
+
+    Raises:
+        UserError: A call that is damaged, of the record at `place`.
+    """
+    try:
+        return [Call.from_json(item) for item in items]
+    except TypeError as error:
+        raise UserError(f"{place}: {error}") from error
 
 
 def online(trace: Iterable[Call]) -> Trace:

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ragauge.cost.cycles import compute_cycles
-from ragauge.cost.trace import Call
+from ragauge.cost.trace import Call, calls
 from ragauge.datasets.base.dataset import SEARCH_RESULTS, Dataset, Document, Example, check
 from ragauge.errors import UserError, explain_missing_extra
 from ragauge.library.models import Model
@@ -123,7 +123,7 @@ class Method:
         record = ask(model.engines.ready(specification, adapted), adapted, example, specification)
         if record.status == "failed":
             raise UserError(f"{self.name} on {model.name}: {record.reason}")
-        trace = tuple(Call.from_json(call) for call in record.trace)
+        trace = tuple(calls(record.trace, f"{self.name} on {model.name}"))
         shape = model.shape if trace else None  # a server's trace can be empty
         evidence = record.evidence
         return Answer(

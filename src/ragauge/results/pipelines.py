@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from ragauge.cost.trace import Call, Trace
+from ragauge.cost.trace import Trace, calls
 from ragauge.errors import validating
 from ragauge.io import records
 from ragauge.io.jsonl import read_object
@@ -151,7 +151,7 @@ def load_share(records: Sequence[SequenceRecord]) -> float | None:
 
 
 def traces(records: Sequence[SequenceRecord]) -> list[Trace]:
-    return [[Call.from_json(call) for call in record.trace] for record in records]
+    return [calls(record.trace, f"sequence {record.key}") for record in records]
 
 
 def mean_nll(records: Sequence[SequenceRecord]) -> Likelihoods:

@@ -22,7 +22,7 @@ from ragauge.config.reads import Datasets, Kind, is_of_kind, kind_of
 from ragauge.cost import shapes
 from ragauge.cost.hardware import Precision
 from ragauge.cost.shape import Shape
-from ragauge.cost.trace import Call, Trace
+from ragauge.cost.trace import Trace, calls
 from ragauge.datasets.base.dataset import Dataset
 from ragauge.errors import UserError, unknown, validating
 from ragauge.io import progress, records
@@ -221,14 +221,11 @@ class Variant:
     @cached_property
     def traces(self) -> dict[str, Trace]:
         """The traces of the questions that did not fail."""
-        try:
-            return {
-                key: [Call.from_json(call) for call in record.trace]
-                for key, record in self.answered.items()
-                if record.trace
-            }
-        except (TypeError, AttributeError) as error:
-            raise UserError(f"{self.path}: unsupported trace or shape: {error}") from error
+        return {
+            key: calls(record.trace, f"{self.path}: record {key}")
+            for key, record in self.answered.items()
+            if record.trace
+        }
 
 
 @dataclass(frozen=True)

@@ -262,7 +262,7 @@ def test_a_damaged_file_is_named(small, out):
     answers = small / "answers/nq_open" / MODEL / "naive.jsonl"
     whole = answers.read_bytes()
     write_question(answers, {"trace": [{"span": 1}]})
-    with pytest.raises(UserError, match=r"naive\.jsonl: unsupported trace or shape"):
+    with pytest.raises(UserError, match=r"naive\.jsonl: record .*: a call of a model: stage"):
         made(small, out)
     answers.write_bytes(whole)
     (out / "frontier.csv").write_text("a,b\n1,2\n")
