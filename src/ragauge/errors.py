@@ -126,8 +126,10 @@ class MissingExtraError(UserError):
 def explain_missing_extra(needed: str = "") -> Iterator[None]:
     """Turn the import error of a package of an extra into one line that names the extra. `needed`:
     begins the line, as in `figures need matplotlib`; default: `this needs the package X`.
-    Raises MissingExtraError: in place of ModuleNotFoundError, which is left alone for all other
-    packages.
+
+    Raises:
+        MissingExtraError: in place of ModuleNotFoundError, which is left alone for all other
+            packages.
     """
     try:
         yield

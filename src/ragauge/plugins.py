@@ -39,7 +39,11 @@ class Component:
         return f"{self.package} {self.version}".strip()
 
     def load(self) -> ModuleType:
-        """Import the module. Raises UserError if a plugin's has another name or cannot be imported."""
+        """Import the module.
+
+        Raises:
+            UserError: a plugin's has another name or cannot be imported.
+        """
         if self.package == OWN:
             return importlib.import_module(self.module)
         parent, _, name = self.module.rpartition(".")

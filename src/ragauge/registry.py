@@ -49,15 +49,19 @@ def names(kind: str) -> list[str]:
 
 
 def module_name(kind: str, name: str, where: str = "") -> str:
-    """The full name of a component's module. Raises UserError: there is none of that name, with the
-    choices.
+    """The full name of a component's module.
+
+    Raises:
+        UserError: there is none of that name, with the choices.
     """
     return _component(kind, name, where).module
 
 
 def module(kind: str, name: str, where: str = "") -> ModuleType:
-    """The module of one component. Raises UserError: as `module_name`; a component of another
-    package cannot be imported.
+    """The module of one component.
+
+    Raises:
+        UserError: as `module_name`; a component of another package cannot be imported.
     """
     try:
         return _component(kind, name).load()

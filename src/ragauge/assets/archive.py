@@ -31,8 +31,11 @@ BROKEN = (
 
 def unpack(archive: Path, folder: Path, members: Sequence[str] = ()) -> list[str]:
     """Unpack the members that match a shell pattern (default: all but code); `*` matches slashes
-    too. Returns names. Raises UserError: a path outside the folder; a link or device; more than
-    `MAX_RATIO` times the archive's own size; a broken archive; no member that matches.
+    too. Returns names.
+
+    Raises:
+        UserError: a path outside the folder; a link or device; more than `MAX_RATIO` times the
+            archive's own size; a broken archive; no member that matches.
     """
     if not zipfile.is_zipfile(archive):
         raise UserError(f"{archive.name}: neither a zip nor a wheel, or cut short")

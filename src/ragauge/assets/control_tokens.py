@@ -31,8 +31,10 @@ def plain_reader(tokenizer: Any, texts: Iterable[str]) -> Any:
 
 def reader(tokenizer: Any, pieces: Sequence[str]) -> tuple[Any, str]:
     """Return a tokenizer and a text for it that give the ids and the offsets of the pieces as one
-    text; a control token counts only in `TemplateText`. Raises UserError if another piece has one
-    and the tokenizer is not of `tokenizers`.
+    text; a control token counts only in `TemplateText`.
+
+    Raises:
+        UserError: another piece has one and the tokenizer is not of `tokenizers`.
     """
     text = "".join(pieces)
     names = _names(tokenizer)

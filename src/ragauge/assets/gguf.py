@@ -120,8 +120,8 @@ def convert(path: Path, folder: Path) -> None:
     Beyond what transformers reads: the scaling of positions, all tokens that end a response, how
     the tokenizer splits digits and whole words, and whether it begins a text.
 
-    Raises UserError for a file that is no GGUF, is cut short, or holds what transformers cannot
-    read.
+    Raises:
+        UserError: a file that is no GGUF, is cut short, or holds what transformers cannot read.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
@@ -179,8 +179,11 @@ class Header:
 
 
 def read_header(path: Path) -> Header:
-    """Read the keys and the tensors' sizes of a GGUF file. Raises ValueError or LookupError if it
-    is cut short, NotImplementedError for a type of blocks that is not read.
+    """Read the keys and the tensors' sizes of a GGUF file.
+
+    Raises:
+        ValueError, LookupError: it is cut short.
+        NotImplementedError: a type of blocks that is not read.
     """
     from gguf import GGUFValueType, dequantize
 

@@ -48,7 +48,11 @@ def is_converted(folder: Path) -> bool:
 
 
 def open_file(path: Path) -> Any:
-    """Open a GGUF file; raises ValueError if it is cut short."""
+    """Open a GGUF file.
+
+    Raises:
+        ValueError: it is cut short.
+    """
     state = path.stat()
     return _opened(path, state.st_mtime_ns, state.st_size)
 

@@ -33,8 +33,11 @@ def fetch(
 ) -> Path:
     """Return a folder with the repository's settings, tokenizer and safetensors (or else
     `pytorch_model*.bin`). It links to files in the hub's own cache. `tokenizer` is a repository
-    whose tokenizer completes the checkpoint. Raises UserError: the hub cannot be reached or
-    refuses, the repository has no weights, or a file has a wrong hash.
+    whose tokenizer completes the checkpoint.
+
+    Raises:
+        UserError: the hub cannot be reached or refuses, the repository has no weights, or a file
+            has a wrong hash.
     """
     for name in filter(None, (repository, tokenizer)):
         if not REPOSITORY.fullmatch(name):
@@ -65,8 +68,10 @@ def fetch(
 
 
 def file(repository: str, name: str, revision: str | None = None) -> Path:
-    """Return one file of a repository, in the hub's own cache. Raises UserError if it cannot be
-    fetched.
+    """Return one file of a repository, in the hub's own cache.
+
+    Raises:
+        UserError: it cannot be fetched.
     """
     path = _snapshot(repository, revision, [name]) / name
     if not path.is_file():

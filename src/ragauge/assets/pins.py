@@ -64,8 +64,10 @@ class Lock(BaseModel, extra="forbid", frozen=True):
 
 
 def split_pin(source: str) -> tuple[str, Pin]:
-    """Return a source without its pin, and the pin. Raises UserError if the pin is not spelled as
-    above.
+    """Return a source without its pin, and the pin.
+
+    Raises:
+        UserError: the pin is not spelled as above.
     """
     if not source.startswith(REMOTE):
         return source, Pin()
@@ -94,12 +96,20 @@ def activate_lock(config: Path) -> None:
 
 
 def read(path: Path) -> Lock:
-    """Read a lock file. Raises UserError if it cannot be read or is no lock of this version."""
+    """Read a lock file.
+
+    Raises:
+        UserError: it cannot be read or is no lock of this version.
+    """
     return validated(Lock, read_object(path), str(path))
 
 
 def validated(model: type[Checked], data: Any, place: str) -> Checked:
-    """Return parsed JSON as a pin or a lock. Raises UserError with the place and the key."""
+    """Return parsed JSON as a pin or a lock.
+
+    Raises:
+        UserError: the first mistake, with the place and the key.
+    """
     with validating(place):
         return model.model_validate(data, strict=True)
 
@@ -117,8 +127,10 @@ def locked_pin(section: Section, name: str) -> Pin | None:
 
 
 def required_pin(section: Section, name: str, given: Pin) -> Pin:
-    """Return what a source must give. Raises UserError: `given` contradicts the active lock, or
-    neither pins it.
+    """Return what a source must give.
+
+    Raises:
+        UserError: `given` contradicts the active lock, or neither pins it.
     """
     path = os.environ.get(VARIABLE)
     locked = locked_pin(section, name)

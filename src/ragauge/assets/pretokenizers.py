@@ -79,7 +79,10 @@ WITH_BOS = IGNORE_MERGES = (
 
 def set_splits(tokenizer: Any, name: str) -> None:
     """Give a byte-level tokenizer of the `tokenizers` library the cuts of this
-    `tokenizer.ggml.pre`. Raises UserError: a name whose cuts are not known here.
+    `tokenizer.ggml.pre`.
+
+    Raises:
+        UserError: a name whose cuts are not known here.
     """
     from tokenizers import Regex, pre_tokenizers
 

@@ -125,7 +125,10 @@ def prefixes(name: str) -> tuple[str, str]:
     """Return the prefixes of queries and of texts that an encoder was trained with.
 
     The catalog's, by the encoder's source, go before the `prompts` of a checkpoint in the layout of
-    sentence-transformers. Raises UserError as `resolve`.
+    sentence-transformers.
+
+    Raises:
+        UserError: as `resolve`.
     """
     entry = _entry_by_source(_entry(name))
     path = resolve(name) / "config_sentence_transformers.json"
@@ -149,7 +152,8 @@ def catalogued(name: str) -> JsonObject:
 def fingerprint(name: str) -> str:
     """Return one hash of an encoder's files and prefixes, on which its vectors depend.
 
-    Raises UserError as `resolve`.
+    Raises:
+        UserError: as `resolve`.
     """
     stated = prefixes(name)
     sha256 = describe(name)["sha256"]

@@ -60,8 +60,11 @@ def is_converted(folder: Path) -> bool:
 
 def converted(store: Store, path: Path) -> Path:
     """Return the folder of the model in the checkpoint at `path`, whose hash keys the conversion;
-    made on first use. Raises UserError: a checkpoint that is damaged, holds more than tensors, or
-    is not in the released layout; T5's tokenizer cannot be had.
+    made on first use.
+
+    Raises:
+        UserError: a checkpoint that is damaged, holds more than tensors, or is not in the released
+            layout; T5's tokenizer cannot be had.
     """
     sources = [path, path.parent / SETTINGS, path.parent / TOKENIZER]
     sha256 = digest(
@@ -91,7 +94,11 @@ def convert(path: Path, folder: Path) -> None:
 
 
 def read_sizes(path: Path) -> JsonObject:
-    """Return the sizes of a retro.json. Raises UserError if one is missing or unsupported."""
+    """Return the sizes of a retro.json.
+
+    Raises:
+        UserError: one is missing or unsupported.
+    """
     stated = read_object(path)
     try:
         sizes = {name: stated[key] for name, key in SIZES.items()}
@@ -110,8 +117,10 @@ def read_sizes(path: Path) -> JsonObject:
 
 
 def renamed(state: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
-    """Return the tensors under their new names, in float32. Raises UserError for a name outside the
-    released layout.
+    """Return the tensors under their new names, in float32.
+
+    Raises:
+        UserError: a name outside the released layout.
     """
     tensors = {}
     for name, tensor in state.items():

@@ -18,8 +18,10 @@ class ShardWriter:
         self._files: dict[str, str] = {}  # of the tensors that are written
 
     def add(self, name: str, tensor: Any) -> None:
-        """Append a tensor, which is written at once if the shard is full. Raises OSError if it
-        cannot be written.
+        """Append a tensor, which is written at once if the shard is full.
+
+        Raises:
+            OSError: it cannot be written.
         """
         self._pending[name] = tensor.contiguous()
         if sum(pending.nbytes for pending in self._pending.values()) >= SHARD_BYTES:

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 def read_state(path: Path) -> Mapping[str, Tensor]:
     """Return the tensors, by name, of a file that `torch.save` wrote: of a dictionary, or of the
-    `state_dict` in one. Raises UserError if it is damaged or holds anything else.
+    `state_dict` in one.
+
+    Raises:
+        UserError: it is damaged or holds anything else.
     """
     import torch
 

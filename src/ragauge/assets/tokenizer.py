@@ -20,8 +20,10 @@ DIRECT = {
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """Load the folder's tokenizer; no code of it is run. Raises UserError: none, or transformers
-    cannot read it.
+    """Load the folder's tokenizer; no code of it is run.
+
+    Raises:
+        UserError: none, or transformers cannot read it.
     """
     import transformers
 

@@ -25,8 +25,10 @@ TRANSIENT = (408, 416, 429, 500, 502, 503, 504)  # statuses after which another 
 
 
 def fetch(store: Store, url: str, sha256: str | None = None, members: Sequence[str] = ()) -> Path:
-    """Return the file at `url`, or an archive's unpacked members. Raises UserError: wrong hash, tar
-    or unsafe archive.
+    """Return the file at `url`, or an archive's unpacked members.
+
+    Raises:
+        UserError: wrong hash, tar or unsafe archive.
     """
     parts = urlsplit(url)
     name = unquote(parts.path).rpartition("/")[2]
@@ -80,7 +82,10 @@ def check_access(url: str) -> None:
 
 def download(url: str, path: Path) -> None:
     """Download a file; what was received before stays, if an ETag or a date says that it is of the
-    same file. Raises UserError: attempts get nowhere, the server refuses, or the disk is too small.
+    same file.
+
+    Raises:
+        UserError: attempts get nowhere, the server refuses, or the disk is too small.
     """
     import httpx2
 

@@ -38,8 +38,10 @@ UNREACHABLE = re.compile(
 def fetch(
     store: Store, requirement: str, sha256: str | None = None, members: Sequence[str] = ()
 ) -> Path:
-    """Return the folder of a wheel's unpacked members, `requirement` being `name==version`. Raises
-    UserError for another form, a package that pip cannot get, a wrong hash, and an unsafe archive.
+    """Return the folder of a wheel's unpacked members, `requirement` being `name==version`.
+
+    Raises:
+        UserError: another form, a package that pip cannot get, a wrong hash, and an unsafe archive.
     """
     if not REQUIREMENT.fullmatch(requirement):
         raise UserError(f"pypi:{requirement}: not of the form pypi:name==version")

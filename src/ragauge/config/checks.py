@@ -164,8 +164,10 @@ def _database_references(
 
 
 def check_source(source: str, where: str, kind: str = "model") -> str:
-    """A source as the catalog spells it. Raises UserError: no such name of that kind, prefixed
-    source or folder.
+    """A source as the catalog spells it.
+
+    Raises:
+        UserError: no such name of that kind, prefixed source or folder.
     """
     refuse_secret(source, where)
     if source.startswith(SERVED) and not os.path.exists(source):

@@ -27,8 +27,11 @@ _KEY = re.compile(r"\{(\w*)\}")
 
 def completed(data: dict[str, Any]) -> dict[str, Any]:
     """A configuration in full: `naive: {}` is the method naive, sweeps are written out, trained
-    models have sources. Raises UserError: a sweep over something other than a list; a model with
-    both a training and a source.
+    models have sources.
+
+    Raises:
+        UserError: a sweep over something other than a list; a model with both a training and a
+            source.
     """
     models = data.get("models")
     if isinstance(models, dict):
@@ -60,8 +63,11 @@ def _trained(label: str, entry: Any, data: dict[str, Any]) -> Any:
 
 def expanded(section: Any, where: str) -> Any:
     """A section (`where`) of labelled entries with every sweep written out, in its order; anything
-    else as it is. Raises UserError: a swept key that the entry lacks or that has no list of plain
-    values; a label twice.
+    else as it is.
+
+    Raises:
+        UserError: a swept key that the entry lacks or that has no list of plain values; a label
+            twice.
     """
     if not isinstance(section, dict):
         return section

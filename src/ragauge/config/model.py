@@ -261,8 +261,9 @@ class ModelEntry(Section):
             where: the method's place, for messages.
             trained: how the model that finds evidence was trained to be asked.
 
-        Raises UserError: the engine lacks what the method needs, or an option contradicts the
-            training.
+        Raises:
+            UserError: the engine lacks what the method needs, or an option contradicts the
+                training.
         """
         able = backend.capabilities(self.engine, where)
         adapted = method.adapted_to(able).adapted_to_training(trained, where)

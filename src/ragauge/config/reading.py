@@ -28,8 +28,10 @@ _NOT_KEYS = {
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The mapping of one YAML file. Raises UserError: no such file, no valid YAML, a key twice, not
-    a mapping.
+    """The mapping of one YAML file.
+
+    Raises:
+        UserError: no such file, no valid YAML, a key twice, not a mapping.
     """
     try:
         data = safe_yaml.load(path.read_text(encoding="utf-8"), _Loader)
@@ -47,8 +49,10 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def checked(model: type[Settings], data: Mapping[str, Any], place: str) -> Settings:
-    """The settings of a mapping. Raises UserError on the first mistake: `<place>: <path of the
-    key>: what is wrong`.
+    """The settings of a mapping.
+
+    Raises:
+        UserError: the first mistake: `<place>: <path of the key>: what is wrong`.
     """
     try:
         return model.model_validate(dict(data))
@@ -64,8 +68,10 @@ def checked(model: type[Settings], data: Mapping[str, Any], place: str) -> Setti
 
 
 def checked_options(model: type[Settings], given: Mapping[str, Any]) -> Settings:
-    """The settings that options of a command line state as text. Raises UserError: `--<option>:
-    what is wrong`.
+    """The settings that options of a command line state as text.
+
+    Raises:
+        UserError: `--<option>: what is wrong`.
     """
     try:
         return model.model_validate(dict(given), strict=False)

@@ -32,8 +32,11 @@ REPLY_TOKENS = 64  # of an endpoint's first reply, in which some models think be
 def fetch(config: Config, *, lock: bool = False) -> Lock:
     """Fetch what is not here yet, and say what everything is. Streams of the hub are read when a
     database is built; here they only have their pins. `lock`: ask the hub which commits its data
-    sets are, and fetch these. Raises UserError: something cannot be fetched, or is not what the
-    configuration or the lock in use says.
+    sets are, and fetch these.
+
+    Raises:
+        UserError: something cannot be fetched, or is not what the configuration or the lock in use
+            says.
     """
     fetched = {source: resolver.fetch_pin(source) for source in Plan(config).assets}
     return Lock(
@@ -63,8 +66,11 @@ def streams(config: Config) -> list[str]:
 
 def unpinned(config: Config) -> list[str]:
     """Return the sources that may change: those with neither a hash nor a commit in configuration,
-    catalog or lock. Raises UserError: the lock in use contradicts the configuration, or lacks
-    something that nothing else pins.
+    catalog or lock.
+
+    Raises:
+        UserError: the lock in use contradicts the configuration, or lacks something that nothing
+            else pins.
     """
     sets = {
         name: pins.required_pin("datasets", name, pin)
@@ -87,8 +93,9 @@ def check_start(plan: Plan, made: Collection[str], asks: bool = True) -> None:
         asks: whether each endpoint is tested with a prompt; jobs on other machines may reach
             endpoints that this one does not.
 
-    Raises UserError: a line for each endpoint that is not named or does not answer, and each
-    refused model or archive.
+    Raises:
+        UserError: a line for each endpoint that is not named or does not answer, and each refused
+            model or archive.
     """
     fetched = [source for path, source in plan.manifests.items() if path in made]
     problems = []

@@ -73,7 +73,8 @@ def predict(
         weights; with so many side by side `requests_per_s` and, with a price,
         `cost_per_1000_answers`.
 
-    Raises UserError: no answer fits the memory next to the weights; no rate for the dtype.
+    Raises:
+        UserError: no answer fits the memory next to the weights; no rate for the dtype.
     """
     weights = model_bytes(shape, precision)
     rows = list[JsonObject]()

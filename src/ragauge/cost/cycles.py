@@ -54,8 +54,10 @@ ACCOUNTINGS = {"critical_path": critical_path, "total": trace_macs, "published":
 
 
 def compute_cycles(trace: Iterable[Call], shape: Shape, accounting: str = "critical_path") -> int:
-    """MACs of a trace under one of ACCOUNTINGS; raises UserError with the choices on an unknown
-    name.
+    """MACs of a trace under one of ACCOUNTINGS.
+
+    Raises:
+        UserError: an unknown name, with the choices.
     """
     if accounting not in ACCOUNTINGS:
         raise unknown("accounting", accounting, ACCOUNTINGS)
@@ -115,7 +117,11 @@ def kv_bytes(shape: Shape, tokens: int, dtype: object, layers: Layers = None) ->
 
 
 def dtype_bytes(dtype: str) -> int:
-    """Bytes of one element of a torch dtype ("bfloat16"); raises UserError on others."""
+    """Bytes of one element of a torch dtype ("bfloat16").
+
+    Raises:
+        UserError: an unknown dtype, with the choices.
+    """
     if dtype not in DTYPE_BYTES:
         raise unknown("dtype", dtype, DTYPE_BYTES)
     return DTYPE_BYTES[dtype]

@@ -24,8 +24,10 @@ CACHE_TYPES: tuple[str, ...] = get_args(CacheType)
 
 
 def device_here(device: str) -> str:
-    """Resolve `auto` to `cuda` where torch can use a GPU, else to `cpu`. Raises UserError: unknown
-    device.
+    """Resolve `auto` to `cuda` where torch can use a GPU, else to `cpu`.
+
+    Raises:
+        UserError: unknown device.
     """
     if device not in (AUTO, *DEVICES):
         raise unknown("device", device, (AUTO, *DEVICES))

@@ -146,8 +146,10 @@ class _Rates(BaseModel):
 
 
 def read(path: Path) -> JsonObject:
-    """Read what `ragauge doctor machine` wrote. Raises UserError: no JSON, or a rate of the
-    roofline is missing.
+    """Read what `ragauge doctor machine` wrote.
+
+    Raises:
+        UserError: no JSON, or a rate of the roofline is missing.
     """
     rates = read_object(path)
     with validating(str(path), "; measure the machine again"):

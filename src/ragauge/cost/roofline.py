@@ -68,7 +68,11 @@ def _matrix_bytes(shape: Shape, layers: Layers, with_output: bool, storage: Prec
 
 
 def floor_seconds(call: Call, shape: Shape, dtype: object, machine: MachineRates) -> float:
-    """Least seconds of a call; raises UserError when the machine was not measured in this dtype."""
+    """Least seconds of a call.
+
+    Raises:
+        UserError: the machine was not measured in this dtype.
+    """
     memory_s = call_bytes(call, shape, dtype) / machine["bandwidth_bytes_per_s"]["high"]
     return max(product_seconds(call, shape, dtype, machine), memory_s)
 

@@ -20,8 +20,10 @@ def names() -> list[str]:
 
 
 def named(name: str) -> Shape:
-    """The shape of a model of `shapes.yaml`, in any case; raises UserError with the choices on an
-    unknown name.
+    """The shape of a model of `shapes.yaml`, in any case.
+
+    Raises:
+        UserError: an unknown name, with the choices.
     """
     entries = _entries()
     known = in_any_case(name, entries)

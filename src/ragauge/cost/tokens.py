@@ -39,8 +39,9 @@ def load(name_or_file: str, where: str = "--tokens", vocab: int = 0) -> TokenCou
     """Load the counts of `tokens.yaml` under a name, for the tokenizer with a vocabulary of this
     size, or of a file.
 
-    Raises UserError: neither a known name nor a file; a key missing or unknown; a count that is not
-    a positive integer.
+    Raises:
+        UserError: neither a known name nor a file; a key missing or unknown; a count that is not a
+            positive integer.
     """
     own = f"{name_or_file}.{TOKENIZERS.get(vocab)}"
     name = own if own in _entries() else name_or_file

@@ -67,7 +67,11 @@ class Call:
 
     @classmethod
     def from_json(cls, data: JsonObject) -> Self:
-        """The inverse of `to_json`; raises TypeError on unknown keys and on values of another type."""
+        """The inverse of `to_json`.
+
+        Raises:
+            TypeError: unknown keys, or values of another type.
+        """
         try:
             call = _CALL.validate_python(data)
         except ValidationError as error:

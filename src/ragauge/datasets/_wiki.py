@@ -154,8 +154,10 @@ def records(path: Path, sample: Path) -> Iterator[dict[str, Any]]:
 def distractors(
     path: Path, questions: Sequence[WikiQuestion], passages: Sequence[ArticlePassage]
 ) -> Mapping[str, Sequence[int]]:
-    """Read the distractors of each question's id, as numbers of passages, the hardest first. Raises
-    UserError if they were chosen for other questions or passages.
+    """Read the distractors of each question's id, as numbers of passages, the hardest first.
+
+    Raises:
+        UserError: they were chosen for other questions or passages.
     """
     file = path.with_suffix(".distractors.json")
     stored = json.loads(file.read_bytes())

@@ -27,9 +27,12 @@ def load(
     """Load a model under an engine of `backends/`, by the engine's name.
 
     The source is for torch a name of the catalog, a prefixed source or a folder; other engines have
-    their own. Options are `weights` and `kv`, how matrices and keys and values are stored,
-    and `served`, how openai asks its server. Raises UserError for an unknown engine, for storage
-    other than "full" of an engine other than torch, and as the engine does.
+    their own. Options are `weights` and `kv`, how matrices and keys and values are stored, and
+    `served`, how openai asks its server.
+
+    Raises:
+        UserError: an unknown engine, for storage other than "full" of an engine other than torch,
+            and as the engine does.
     """
     others = {key: value for key, value in options.items() if value != "full"}
     for key in ("weights", "kv"):

@@ -273,7 +273,9 @@ class KVCache:
 
         Heads may have different numbers of tokens: the cache is as long as the longest head, and
         the unused slots of the others are masked. Tokens read into it later are in all heads.
-        Raises ValueError if no head has a token, or the cache has score biases.
+
+        Raises:
+            ValueError: no head has a token, or the cache has score biases.
         """
         counts = [len(chosen) for heads in slots for chosen in heads]
         longest = max(counts, default=0)

@@ -126,9 +126,12 @@ def read_weights(
     `cost.hardware.WEIGHTS`.
 
     Those of a GGUF file are dequantized once, to a folder in float32 or in 8 bits, or each time if
-    it is not writable. Raises UserError for files and tensors that are missing, damaged, of another
-    size than config.json says, without a place in the family or quantised in a way that is not
-    read, and for a storage that the device does not have.
+    it is not writable.
+
+    Raises:
+        UserError: files and tensors that are missing, damaged, of another size than config.json
+            says, without a place in the family or quantised in a way that is not read, and for a
+            storage that the device does not have.
     """
     if weights == "int4" and device.type == "cpu":
         return _read_blocks(folder, dtype)

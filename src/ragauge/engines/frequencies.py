@@ -49,9 +49,12 @@ def rope_fields(
     reads a config.
 
     A `partial` family rotates `partial_rotary_factor` of a head; it reads the keys `rope_...` of
-    `others` itself. Raises UserError for an unknown type or key, a head that rotates in part where
-    the family has none, and a `max_context` (of `read_shape`) beyond what has one set of
-    frequencies; KeyError for a key that the type requires.
+    `others` itself.
+
+    Raises:
+        UserError: an unknown type or key, a head that rotates in part where the family has none,
+            and a `max_context` (of `read_shape`) beyond what has one set of frequencies.
+        KeyError: a key that the type requires is missing.
     """
     read_keys = (*TOP_KEYS, *others)
     for key, value in config.items():
@@ -101,8 +104,10 @@ def _parameters(config: Config) -> dict[str, Any]:
 
 
 def rope_type(config: Config) -> str:
-    """The type of a config's rotary positions; raises UserError for one, or a key of it, that is
-    not read.
+    """The type of a config's rotary positions.
+
+    Raises:
+        UserError: one, or a key of it, that is not read.
     """
     rope = _parameters(config)
     kind = rope.get("rope_type") or rope.get("type") or "default"

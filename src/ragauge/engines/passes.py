@@ -55,7 +55,11 @@ def check_finite(*computed: Tensor | None) -> None:
 
 
 def likeliest(logits: Tensor) -> int:
-    """Return the token of the largest of the logits (vocab,). Raises NotFiniteError: they are NaN."""
+    """Return the token of the largest of the logits (vocab,).
+
+    Raises:
+        NotFiniteError: they are NaN.
+    """
     # of a NaN, if there is one; a CPU takes five times as long in bfloat16
     token = int(logits.float().argmax())
     check_finite(logits[token])

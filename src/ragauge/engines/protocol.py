@@ -145,8 +145,10 @@ class Engine(Protocol):
         """Tokens that prompt and response may have together."""
 
     def respond(self, prompt: Sequence[int] | str, limits: Limits) -> Response:
-        """Read a prompt and generate after it, greedily; raises UserError if it is longer than the
-        context.
+        """Read a prompt and generate after it, greedily.
+
+        Raises:
+            UserError: it is longer than the context.
         """
 
     def tracing(self) -> AbstractContextManager[Trace]:
@@ -185,10 +187,11 @@ class SpanEngine(Engine, Protocol):
         """Read the rows' tokens, each row attending to its past spans and to itself, into the
         cache; the keyword arguments are those of `CallOptions`.
 
-        Raises ValueError for arguments that exclude each other: `tree` or rows in place with
-        `attention`, logits of layers that end before the last, slots that are neither in the row's
-        past nor the next free ones; UserError for a row that is empty or ends beyond the model's
-        context.
+        Raises:
+            ValueError: arguments that exclude each other: `tree` or rows in place with `attention`,
+                logits of layers that end before the last, slots that are neither in the row's past
+                nor the next free ones; UserError for a row that is empty or ends beyond the model's
+                context.
         """
 
     def generate(

@@ -97,9 +97,11 @@ class RecordedEngine(Traced, ABC):
 
     def set_finder(self, finder: RecordedEngine | None, template: str | None = None) -> None:
         """Let another decoder find evidence: its calls and caches count in this one's traces and
-        bytes; None: itself. Requests to it have a `template`; None: that of the prompts. Raises
-        UserError if its vocabulary differs, so that a prompt's tokens would be different text to
-        it; tokens that one of the two has in addition do not matter.
+        bytes; None: itself. Requests to it have a `template`; None: that of the prompts.
+
+        Raises:
+            UserError: its vocabulary differs, so that a prompt's tokens would be different text to
+                it; tokens that one of the two has in addition do not matter.
         """
         if finder is not None:
             first, second = (engine.tokenizer.get_vocab() for engine in (finder, self))

@@ -69,8 +69,11 @@ Run = Callable[[], object]
 
 def choose_kernels(dtype: torch.dtype, weights: str = "full") -> Choice:
     """The kernels for a data type of activations, and `weights` as in `cost.hardware.WEIGHTS`, on
-    this machine with torch's present number of threads. The environment variable RAGAUGE_KERNELS
-    is default (torch's own) or measured (also if it is not set); raises UserError for another value.
+    this machine with torch's present number of threads. The environment variable RAGAUGE_KERNELS is
+    default (torch's own) or measured (also if it is not set).
+
+    Raises:
+        UserError: another value.
     """
     setting = os.environ.get(KERNELS_VARIABLE) or "measured"
     if setting == "default":
@@ -210,7 +213,10 @@ def fastest_dtype(
     device: str = "cpu", threads: int | None = None, allowed: Sequence[str] = DTYPE_CANDIDATES
 ) -> str:
     """The fastest of the allowed data types on so many threads; one line on stderr says which and
-    why. Raises UserError if the environment variable RAGAUGE_DTYPE names no data type.
+    why.
+
+    Raises:
+        UserError: the environment variable RAGAUGE_DTYPE names no data type.
     """
     stated = os.environ.get(DTYPE_VARIABLE)
     if stated and stated not in DTYPES:

@@ -54,7 +54,11 @@ def replace_atomically(path: Path, content: bytes) -> None:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file atomically, with the folders above it. Raises UserError if it cannot be written."""
+    """Write a file atomically, with the folders above it.
+
+    Raises:
+        UserError: it cannot be written.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_atomically(path, content)
@@ -102,7 +106,10 @@ def is_shared(folder: Path) -> bool:
 @contextmanager
 def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
     """Keep other processes away from a file or folder by `.NAME.lock` next to it, which ends with
-    its process. Raises UserError: another process holds the lock, and `wait` is false.
+    its process.
+
+    Raises:
+        UserError: another process holds the lock, and `wait` is false.
     """
     from filelock import FileLock, Timeout
 

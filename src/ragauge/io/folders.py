@@ -40,8 +40,10 @@ def replace(
     `is_replaceable`: ragauge made what is at the target; `is_made`: it is as wanted, perhaps by a
     process that this one waited for.
 
-    Returns whether `fill` was called. Raises UserError: something else exists there, or it cannot
-    be written.
+    Returns whether `fill` was called.
+
+    Raises:
+        UserError: something else exists there, or it cannot be written.
     """
     with os_errors_as_user_errors(target), locked(target):
         target = target.resolve() if target.is_symlink() else target  # the link stays
@@ -124,8 +126,11 @@ def build(
 def read(folder: Path, kind: str | None, verify: bool = False, hashed: str = "") -> JsonObject:
     """Return the folder's manifest after checking the size of every file, or with `verify` its
     hash. `kind`: the expected one; None: any. `hashed`: pattern of files whose hash is always
-    checked, as readers trust them. Raises UserError: there is no manifest, it is of another kind or
-    format, or a file is missing, cut short or changed.
+    checked, as readers trust them.
+
+    Raises:
+        UserError: there is no manifest, it is of another kind or format, or a file is missing, cut
+            short or changed.
     """
     manifest = _manifest(folder, kind)
     subject = f"its {manifest['kind']}"
@@ -146,8 +151,10 @@ def read(folder: Path, kind: str | None, verify: bool = False, hashed: str = "")
 
 
 def verify(root: Path) -> tuple[int, int]:
-    """Hash every file of every manifest below a folder; return how many files and bytes. Raises
-    UserError as `read`.
+    """Hash every file of every manifest below a folder; return how many files and bytes.
+
+    Raises:
+        UserError: as `read`.
     """
     files = bytes_read = 0
     for path in sorted(root.rglob(MANIFEST)):

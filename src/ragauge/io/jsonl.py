@@ -29,7 +29,10 @@ _TYPES = {
 
 def read_jsonl(path: Path, **options: Any) -> Iterator[tuple[int, JsonObject]]:
     """Yield the JSON objects of a file with their line numbers (from 1), parsed with `options` of
-    `json.loads`. Raises UserError as `read_lines`.
+    `json.loads`.
+
+    Raises:
+        UserError: as `read_lines`.
     """
     for number, line in read_lines(path):
         if line.strip():
@@ -38,7 +41,10 @@ def read_jsonl(path: Path, **options: Any) -> Iterator[tuple[int, JsonObject]]:
 
 def read_records(path: Path) -> Iterator[tuple[str, JsonObject]]:
     """Yield the JSON objects of a file of JSON lines, or of one array, each with its place:
-    "file:line" or "file: records[3]". Raises UserError as `read_lines`.
+    "file:line" or "file: records[3]".
+
+    Raises:
+        UserError: as `read_lines`.
     """
     lines = read_lines(path)
     is_first = True
@@ -57,8 +63,10 @@ def read_records(path: Path) -> Iterator[tuple[str, JsonObject]]:
 def read_lines(path: Path, max_bytes: int = -1) -> Iterator[tuple[int, bytes]]:
     """Yield the lines of a file, plain or gzipped, with their numbers (from 1) and their final
     0x0A. Lines end at the byte 0x0A alone: U+2028 and its like are legal inside a JSON string.
-    Raises UserError: no such file, a line of more than `max_bytes` (before it is read whole), a
-    damaged gzip stream.
+
+    Raises:
+        UserError: no such file, a line of more than `max_bytes` (before it is read whole), a
+            damaged gzip stream.
     """
     number = 0
     try:
@@ -111,7 +119,11 @@ def json_object(text: bytes, place: str, **options: Any) -> JsonObject:
 
 
 def distinct(place: str, pairs: list[tuple[str, Any]]) -> JsonObject:
-    """An object of these keys and values; raises UserError with the place where a key repeats."""
+    """An object of these keys and values.
+
+    Raises:
+        UserError: a key repeats, with the place.
+    """
     value = dict(pairs)
     if len(value) < len(pairs):
         repeated = Counter(key for key, _ in pairs).most_common(1)[0][0]
@@ -125,8 +137,10 @@ def json_lines(records: Iterable[Mapping[str, Any]]) -> bytes:
 
 
 def field(record: Mapping[str, Any], name: str, kind: type, place: str) -> Any:
-    """Return `record[name]`. Raises UserError: it is missing, of another JSON type, blank or no
-    valid text.
+    """Return `record[name]`.
+
+    Raises:
+        UserError: it is missing, of another JSON type, blank or no valid text.
     """
     if name not in record:
         near = meant(name, record)

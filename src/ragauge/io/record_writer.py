@@ -94,7 +94,9 @@ class RecordWriter:
 
     def forget_failed(self) -> None:
         """Schedule failed questions again. Until `finish`, the finished file keeps their records.
-        Raises UserError: the partial file cannot be written.
+
+        Raises:
+            UserError: the partial file cannot be written.
         """
         failed = {
             key for key, line in self._records.items() if json.loads(line)["status"] == "failed"
@@ -106,8 +108,10 @@ class RecordWriter:
             self._file = self._resources.enter_context(self._open_partial())
 
     def start_over(self, reason: str) -> None:
-        """Move all records aside, so that every question runs again. Raises UserError: they cannot
-        be moved.
+        """Move all records aside, so that every question runs again.
+
+        Raises:
+            UserError: they cannot be moved.
         """
         with os_errors_as_user_errors(self.partial):
             for path in filter(Path.exists, (self.out, self.partial)):
@@ -117,15 +121,19 @@ class RecordWriter:
             self._file = self._resources.enter_context(self._open_partial())
 
     def start(self, key: str) -> None:
-        """Note that a question is about to be answered; this does not wait for the disk. Raises
-        UserError if it cannot.
+        """Note that a question is about to be answered; this does not wait for the disk.
+
+        Raises:
+            UserError: the file cannot be written.
         """
         with os_errors_as_user_errors(self._started):
             self._started_file.write(f"{_escaped(key)}\n".encode())
 
     def append(self, record: AnyRecord) -> None:
-        """Write one record to the disk. Raises UserError: it cannot be written; earlier records
-        stay.
+        """Write one record to the disk.
+
+        Raises:
+            UserError: it cannot be written; earlier records stay.
         """
         line = record.model_dump_json()
         with os_errors_as_user_errors(self.partial):
@@ -144,7 +152,10 @@ class RecordWriter:
 
     def finish(self, meta: Mapping[str, Any]) -> None:
         """Write the finished file and its `.meta.json`, unless they exist as they are; remove the
-        partial file. Raises UserError: they cannot be written; the partial file stays.
+        partial file.
+
+        Raises:
+            UserError: they cannot be written; the partial file stays.
         """
         missing = [key for key in self._keys if key not in self._records]
         if missing:

@@ -188,8 +188,10 @@ def read_kind(path: Path, kind: type[RecordKind]) -> list[RecordKind]:
 
 def open_finished(path: Path, kind: type[RecordKind]) -> list[tuple[bytes, RecordKind]]:
     """Return the lines of a finished file with their records; every reader of one comes here.
-    Raises UserError: no such file, a line that is no record, a key that stands
-    twice; ChangedRecordsError: not as it was finished.
+
+    Raises:
+        UserError: no such file, a line that is no record, a key that stands twice.
+        ChangedRecordsError: it is not as it was finished.
     """
     check_unchanged(path, read_meta(path) or {})
     with os_errors_as_user_errors(path):
@@ -273,7 +275,11 @@ def parse_lines(
 
 
 def note_key(seen: set[str], key: str, place: str) -> None:
-    """Add a key to those of the lines before. Raises UserError: it is one of them."""
+    """Add a key to those of the lines before.
+
+    Raises:
+        UserError: it is one of them.
+    """
     if key in seen:
         raise UserError(f"{place}: duplicate key {key!r}")
     seen.add(key)
@@ -330,8 +336,11 @@ def join_lines(lines: Sequence[str]) -> bytes:
 def gather(parts: Sequence[Path], out: Path) -> None:
     """Join the records of the parts of one run into one file, in the order of the parts. The
     metadata are those of the first part with all processors, the largest memory peak, and each
-    part's provenance. Raises UserError: a part is missing, is of another run than the first, or has
-    a question that another has.
+    part's provenance.
+
+    Raises:
+        UserError: a part is missing, is of another run than the first, or has a question that
+            another has.
     """
     metas = []
     lines: dict[str, str] = {}

@@ -21,7 +21,10 @@ def results(
 ) -> list[Any]:
     """The JSON results of the first items: of all, or of those that the minutes suffice for, and of
     one at least. `path`: file of the results, a line each, with which the next call goes on; of
-    another identity, it is replaced. Raises UserError: another process is writing it.
+    another identity, it is replaced.
+
+    Raises:
+        UserError: another process is writing it.
     """
     header = identity.encode() + b"\n"
     end = float("inf") if minutes is None else time.monotonic() + 60 * minutes

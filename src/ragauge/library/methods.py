@@ -78,7 +78,8 @@ class Method:
     def on(self, model: Model) -> methods.Method:
         """Adapt the method to the model's engine.
 
-        Raises UserError: the engine lacks what the method needs.
+        Raises:
+            UserError: the engine lacks what the method needs.
         """
         trained = read_account(model.settings.source)
         return model.settings.adapt(self.inner, f"{self.name} on {model.name}", trained)
@@ -102,8 +103,9 @@ class Method:
             instruction: before the documents; None: the data set's, or that of Lost in the Middle.
             max_new_tokens: of the answer, at least 1; None: the data set's, or 100.
 
-        Raises UserError: an argument that cannot be used, a model that cannot run the method, or
-        a question that could not be answered, with the reason.
+        Raises:
+            UserError: an argument that cannot be used, a model that cannot run the method, or a
+                question that could not be answered, with the reason.
         """
         example = _example(question, documents)
         adapted = self.on(model)
@@ -145,7 +147,8 @@ def method(name: str, **options: Any) -> Method:
         name: one of `ragauge list methods`.
         options: the method's own; the others are at their defaults.
 
-    Raises UserError: unknown name or option, or a value out of range.
+    Raises:
+        UserError: unknown name or option, or a value out of range.
     """
     return Method(making.make(name, **options))
 
@@ -156,7 +159,8 @@ def answer_tokens(caller: str, max_new_tokens: int | None, dataset: Dataset | No
     Args:
         caller: the library's function, for the message.
 
-    Raises UserError: less than 1.
+    Raises:
+        UserError: less than 1.
     """
     if max_new_tokens is None:
         return (dataset and dataset.max_new_tokens) or NEW_TOKENS

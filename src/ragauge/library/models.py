@@ -79,7 +79,8 @@ def load_model(
         kernels: of a CPU: measured or default, torch's own; None: measured.
         threads: of a CPU; None: all cores.
 
-    Raises UserError: no such model, or a value that it does not support.
+    Raises:
+        UserError: no such model, or a value that it does not support.
     """
     name = str(source)
     served = name.startswith(SERVED)
@@ -106,7 +107,11 @@ def load_model(
 
 
 def loaded(name: str, entry: ModelEntry, threads: int | None = None) -> Model:
-    """Load the model of an entry of a configuration. Raises UserError: it cannot be loaded."""
+    """Load the model of an entry of a configuration.
+
+    Raises:
+        UserError: it cannot be loaded.
+    """
     model = Model(
         name, on_this_machine(entry, threads=threads), Engines(threads, served=entry.served)
     )

@@ -41,8 +41,8 @@ class Pipeline:
                 its folder, and `embeddings`, which are made there where they are missing.
             threads: of a CPU; None: all cores.
 
-        Raises UserError: a file is missing or not as a study writes it, or the model cannot be
-        loaded.
+        Raises:
+            UserError: a file is missing or not as a study writes it, or the model cannot be loaded.
         """
         path = Path(path)
         config = checked(Config, read(path), str(path))
@@ -73,7 +73,11 @@ class Pipeline:
         return tuple(Document(passage.document, passage.text) for passage in best)
 
     def answer(self, question: str) -> Answer:
-        """Answer a question as the study did. Raises UserError: it cannot be answered."""
+        """Answer a question as the study did.
+
+        Raises:
+            UserError: it cannot be answered.
+        """
         passages = self.retrieve(question)
         cleaned = Question("", clean(question), passages, ("?",), (), dataset=StudyQuestions())
         return self.method.answer(self.model, cleaned, max_new_tokens=self.max_new_tokens)

@@ -59,7 +59,8 @@ def load_dataset(
         seed: of random choices, such as the order of the documents.
         options: the data set's own.
 
-    Raises UserError: unknown name or option, an unreadable file, a record that cannot be asked.
+    Raises:
+        UserError: unknown name or option, an unreadable file, a record that cannot be asked.
     """
     registry.module_name("dataset", name, "load_dataset")
     return Dataset(

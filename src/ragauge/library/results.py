@@ -40,7 +40,8 @@ class Results:
     def load(cls, folder: str | Path) -> Results:
         """Load the results in a folder that `evaluate`, `ragauge run` or the workflow wrote.
 
-        Raises UserError: there are no records in it.
+        Raises:
+            UserError: there are no records in it.
         """
         results = cls(Path(folder))
         if not results._runs.run:
@@ -81,7 +82,8 @@ class Results:
                 (`low`, `high`), `p` of random flips of the differences' signs, `n` questions;
                 `note` says why there is none. Nothing corrects p for the number of pairs.
 
-        Raises UserError: no such variant or metric.
+        Raises:
+            UserError: no such variant or metric.
         """
         import pandas as pd
 

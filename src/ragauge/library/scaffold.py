@@ -26,8 +26,10 @@ TEXTS = Path(__file__).with_name("skeletons")
 
 def write(kind: str, name: str, folder: Path, *, kv: bool = False) -> list[Path]:
     """Write the package of a component, of a kind of MODULES, into a folder of its own; returns the
-    files. `kv`: the method stores, moves and reads again keys and values. Raises UserError: the
-    name is none of a Python module or taken, or the folder holds something.
+    files. `kv`: the method stores, moves and reads again keys and values.
+
+    Raises:
+        UserError: the name is none of a Python module or taken, or the folder holds something.
     """
     if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
         raise UserError(

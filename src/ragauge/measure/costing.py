@@ -83,7 +83,8 @@ def costs(
         cache, and `offline_kv_bytes`, those that stay from one question to the next; `weight_bytes`
         of all weights.
 
-    Raises UserError: unknown accounting; a prompt longer than the decoder's context.
+    Raises:
+        UserError: unknown accounting; a prompt longer than the decoder's context.
     """
     trace, peak_bytes = _traced(name, method, engine, prompt, new_tokens, accounting, counts)
     plain, _ = _traced("naive", make("naive"), engine, prompt, new_tokens, accounting, counts)

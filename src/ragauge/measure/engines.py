@@ -57,7 +57,10 @@ class Engines:
 
     def ready(self, specification: AnswerSpecification, method: Method) -> Engine:
         """The engine that answers, with the one that finds evidence if the specification has a
-        finder. Raises UserError: a model cannot be loaded, or cannot run the method.
+        finder.
+
+        Raises:
+            UserError: a model cannot be loaded, or cannot run the method.
         """
         engine = self.of(specification)
         # one that does not fit fails every question
@@ -99,7 +102,10 @@ class Engines:
 
     def of(self, specification: AnswerSpecification, finds: bool = False) -> Engine:
         """The engine of a model, loaded once. `finds`: it is the one that finds evidence, whose
-        calls stand in another engine's trace. Raises UserError: the model cannot be loaded.
+        calls stand in another engine's trace.
+
+        Raises:
+            UserError: the model cannot be loaded.
         """
         facts = {**specification.engine.model_dump(exclude={"name", "served"}), **self.served}
         key = (

@@ -46,13 +46,19 @@ class QuestionSource:
 
     @cached_property
     def dataset(self) -> Dataset:
-        """The data set with its options; raises UserError on unknown ones."""
+        """The data set with its options.
+
+        Raises:
+            UserError: unknown ones.
+        """
         return loader.make(self.name, **self.options)
 
     @cached_property
     def path(self) -> Path:
-        """The questions' file, made or downloaded if the data set has a source. Raises UserError:
-        not as pinned.
+        """The questions' file, made or downloaded if the data set has a source.
+
+        Raises:
+            UserError: not as pinned.
         """
         if self.written:
             return self.written
@@ -63,8 +69,10 @@ class QuestionSource:
         return self.dataset.official(self.pin)
 
     def examples(self, limit: int | None = None) -> list[Example]:
-        """The first `limit` questions (None: all) that are not skipped. Raises UserError: invalid
-        records, or none.
+        """The first `limit` questions (None: all) that are not skipped.
+
+        Raises:
+            UserError: invalid records, or none.
         """
         if self.written:
             read = read_examples(self.written)[:limit]

@@ -44,8 +44,9 @@ def run(job: Job, loaded: Engines, *, overwrite: bool = False, retry_failed: boo
     run; `retry_failed` asks failed questions again. Of a sequential method, whose records depend on
     the questions before, all run again if one is missing.
 
-    Raises UserError: the model cannot be loaded or run the method; the file holds records of
-    another run or is not writable.
+    Raises:
+        UserError: the model cannot be loaded or run the method; the file holds records of another
+            run or is not writable.
     """
     specification = job.specification
     out = job.out

@@ -37,7 +37,8 @@ def serving(
         threads: of the server; None: all cores.
         environment: prefix of the variables, as of a model's key `served.environment`.
 
-    Raises UserError: the wheel is missing, there is no GGUF file, or the server does not start.
+    Raises:
+        UserError: the wheel is missing, there is no GGUF file, or the server does not start.
     """
     from ragauge.pipelines.service.client import RetrievalError
     from ragauge.pipelines.service.process import running_command
@@ -64,7 +65,11 @@ def serving(
 
 
 def gguf_file(model: str) -> Path:
-    """The first GGUF file of a model; raises UserError if it has none."""
+    """The first GGUF file of a model.
+
+    Raises:
+        UserError: there is none.
+    """
     path = Path(model)
     if path.suffix == ".gguf" and path.is_file():
         return path

@@ -145,9 +145,11 @@ def with_corpus(prompts: Iterable[Prompt]) -> list[Prompt]:
 def trace_of(
     questions: QuestionSource, prompts: Sequence[Prompt], max_context: int, settings: LoadSettings
 ) -> list[TraceEntry]:
-    """How a trace sends the prompts of its first questions. Raises UserError: the data set is no
-    trace, a prompt and its response are beyond the model's context, or there is no request after
-    the warm-up.
+    """How a trace sends the prompts of its first questions.
+
+    Raises:
+        UserError: the data set is no trace, a prompt and its response are beyond the model's
+            context, or there is no request after the warm-up.
     """
     examples = questions.examples(len(prompts))
     trace = [example.trace for example in examples if example.trace]

@@ -29,7 +29,8 @@ def texts(
     `limit` documents, each cut at `tokens` tokens, shorter ones included, as in PipeRAG's release,
     with the tokenizer's special tokens.
 
-    Raises UserError: no text is that long, or none has two tokens; there is no such set.
+    Raises:
+        UserError: no text is that long, or none has two tokens; there is no such set.
     """
     cut: list[tuple[int, EvaluationStretch]] = []
     documents = islice(database.evaluation(evaluation), limit if published else None)

@@ -223,7 +223,11 @@ class PipelineSettings(Section):
             return registry.component("schedule", self.schedule, Schedule)
 
     def make_schedule(self, seed: int = 0) -> Schedule:
-        """Return the schedule with its options. Raises SettingError if these do not fit it."""
+        """Return the schedule with its options.
+
+        Raises:
+            SettingError: these do not fit it.
+        """
         schedule = self.schedule_class
         options: dict[str, Any] = self.model_dump(include={key.name for key in fields(schedule)})
         return schedule(**options, seed=seed)

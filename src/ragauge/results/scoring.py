@@ -90,8 +90,10 @@ def score_file(
 def compare_files(a: Path, b: Path, metric_names: Sequence[str] | None = None) -> JsonObject:
     """Two methods on the questions that both files hold: for each metric (None: every one that
     applies) their means and the numbers of `paired_test`. A failed question counts as wrong where
-    the metric applies; `failed_a` and `failed_b` count those shared. Raises UserError if no
-    question is shared, or a key stands for two.
+    the metric applies; `failed_a` and `failed_b` count those shared.
+
+    Raises:
+        UserError: no question is shared, or a key stands for two.
     """
     first = _by_key(a)
     second = _by_key(b)

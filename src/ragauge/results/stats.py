@@ -95,8 +95,10 @@ def paired_test(
     Returns `difference` (mean of a - b), `low` and `high` (its interval, as `mean_interval` has it
     for differences of scores of these limits, extended to 0 where p is not below 0.05), `p`
     (two-sided, from `n` random flips of the differences' signs; never 0, since the observed signs
-    count as one of the flips) and `n` (questions). Raises ValueError if the two differ in length,
-    are empty or hold a value that is not finite.
+    count as one of the flips) and `n` (questions).
+
+    Raises:
+        ValueError: the two differ in length, are empty or hold a value that is not finite.
     """
     first = _checked(a, "a")
     second = _checked(b, "b")

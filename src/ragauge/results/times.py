@@ -331,7 +331,11 @@ class TimesFile(TimesModel):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a file. Raises UserError: no JSON, or a key has no valid value."""
+        """Read a file.
+
+        Raises:
+            UserError: no JSON, or a key has no valid value.
+        """
         content = read_object(path)
         with validating(str(path)):
             times = cls.model_validate(content, strict=True)

@@ -60,8 +60,9 @@ def read(place: Path) -> SourceDocuments:
     manuals does not end a study. JSON lines are data, in which a mistake is refused. Hidden files
     are ignored.
 
-    Raises UserError: no such place, nothing in it that can be read, a mistake in JSON lines, a
-    library is missing.
+    Raises:
+        UserError: no such place, nothing in it that can be read, a mistake in JSON lines, a library
+            is missing.
     """
     if not place.exists():
         raise UserError(f"--documents: {place}: no such folder or file")

@@ -17,8 +17,11 @@ from ragauge.io.files import file_sha256, write_file
 
 def check(folder: Path, names: tuple[str, ...], command: str) -> None:
     """Refuse a folder in which one of these files is not as a study left it; `command` runs the
-    study that is there. Raises UserError: the folder holds files and is no study's, or a file was
-    changed after it was written.
+    study that is there.
+
+    Raises:
+        UserError: the folder holds files and is no study's, or a file was changed after it was
+            written.
     """
     folders.check_replaceable(folder, lambda path: _hashes(path) is not None)
     hashes = _hashes(folder) or {}
@@ -52,8 +55,10 @@ def check_writable(folder: Path) -> None:
 
 
 def write(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write a study's files, so that `check` accepts them after a kill. Raises UserError: one
-    cannot be written.
+    """Write a study's files, so that `check` accepts them after a kill.
+
+    Raises:
+        UserError: one cannot be written.
     """
     new = {name: [sha256(content).hexdigest()] for name, content in files.items()}
     old = _hashes(folder) or {}

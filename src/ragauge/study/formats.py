@@ -49,9 +49,12 @@ class Content:
 
 
 def read(path: Path) -> Content:
-    """Read the text of a file, by its suffix, which is one of `READERS`. Raises UnreadableError: it
-    is too large, empty, encrypted, damaged, without text, or not what its suffix says; UserError:
-    the library that reads it is missing.
+    """Read the text of a file, by its suffix, which is one of `READERS`.
+
+    Raises:
+        UnreadableError: it is too large, empty, encrypted, damaged, without text, or not what its
+            suffix says.
+        UserError: the library that reads it is missing.
     """
     try:
         size = path.stat().st_size

@@ -180,9 +180,11 @@ def generate(
     at_last: float = float("inf"),
 ) -> Generated:
     """Have questions written about the passages, at most `wanted`; the seed fixes which spots are
-    tried. No more than `max_attempts` spots are tried. By the monotonic clock, no batch begins after
-    `until` if there are enough questions, and none at all after `at_last`. Raises UserError: no
-    question can be used, or a model gives no reply.
+    tried. No more than `max_attempts` spots are tried. By the monotonic clock, no batch begins
+    after `until` if there are enough questions, and none at all after `at_last`.
+
+    Raises:
+        UserError: no question can be used, or a model gives no reply.
     """
     generated = Generated(wanted, max_attempts)
     checks = _Checks([f"{passage.document} {passage.text}" for passage in passages], reader)

@@ -53,7 +53,9 @@ def build(
 ) -> PassageCorpus:
     """Cut the documents into passages of so many tokens, of which neighbours share `overlap`; mark
     near-duplicates. With `drop`, near-duplicates of an earlier passage are left out of the search.
-    Raises UserError: no document has a sentence.
+
+    Raises:
+        UserError: no document has a sentence.
     """
     documents = sources.documents
     every = [

@@ -54,8 +54,10 @@ class StudyQuestion:
 
 
 def read_questions(path: Path) -> list[StudyQuestion]:
-    """Read a file of questions; one that is there twice is used once. Raises UserError: no such
-    file, what may be misread, no questions.
+    """Read a file of questions; one that is there twice is used once.
+
+    Raises:
+        UserError: no such file, what may be misread, no questions.
     """
     name = path.name.lower()
     suffixes = TABLE_SUFFIXES + JSON_SUFFIXES

@@ -25,7 +25,8 @@ def read(
 ) -> list[list[int]]:
     """Read the rankings of another system: (question, rank) passages, the best first.
 
-    Raises UserError: a question has fewer than `count`, or as `read_rankings`.
+    Raises:
+        UserError: a question has fewer than `count`, or as `read_rankings`.
     """
     numbers = {passage_id(passage): i for i, passage in enumerate(passages)}
     names = {name: q.key for q in questions for name in (q.id or q.key, q.key, q.question)}

@@ -52,7 +52,8 @@ class ReaderProcess:
     def read(self, path: Path) -> formats.Content:
         """Read a document; see `formats.read`, whose errors these are.
 
-        Raises UnreadableError: also if it takes too long, or ends the process.
+        Raises:
+            UnreadableError: also if it takes too long, or ends the process.
         """
         if self._process is None:
             self._pipe, theirs = Pipe()

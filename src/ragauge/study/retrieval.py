@@ -73,8 +73,10 @@ class Searcher:
         self, queries: Sequence[str], count: int, retrieved: Ranking | None = None
     ) -> dict[str, Ranking]:
         """Compute every ranking on the way to the chosen one, which is the last. Each question
-        needs `count` passages; `retrieved`: their ranking by another system. Raises UserError: the
-        encoder or the cross-encoder cannot be had.
+        needs `count` passages; `retrieved`: their ranking by another system.
+
+        Raises:
+            UserError: the encoder or the cross-encoder cannot be had.
         """
         retrieval = self.retrieval
         texts = self.texts
@@ -229,7 +231,10 @@ def gold_passages(
 
     Where the gold document holds no answer word for word, all of its passages are gold. `originals`
     has the title of every document -> of the one that it nearly repeats, or its own: if one is
-    gold, all are. Raises UserError: as `check_gold`.
+    gold, all are.
+
+    Raises:
+        UserError: as `check_gold`.
     """
     check_gold((question.gold for question in questions if question.gold), originals)
     texts = [comparable(passage.text) for passage in passages]

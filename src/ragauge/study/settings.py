@@ -80,7 +80,8 @@ class StudySettings:
     def checked(self) -> "StudySettings":
         """Return the settings with models spelled as the catalog does.
 
-        Raises UserError: options contradict each other, or name a model that is not known.
+        Raises:
+            UserError: options contradict each other, or name a model that is not known.
         """
         if not 0 <= self.overlap_tokens < self.passage_tokens:
             raise UserError(

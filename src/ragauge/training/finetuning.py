@@ -57,9 +57,10 @@ def train(
     first of all processes returns. A killed run resumes from its last checkpoint; `minutes` bounds
     the time of all runs together.
 
-    Raises UserError: data or model cannot be read, the engine cannot run here, no document is short
-    enough, no training made the folder at `out`, a damaged checkpoint, or another training that
-    writes its checkpoints there.
+    Raises:
+        UserError: data or model cannot be read, the engine cannot run here, no document is short
+            enough, no training made the folder at `out`, a damaged checkpoint, or another training
+            that writes its checkpoints there.
     """
     disable_progress_bar()  # of loading and writing weights
     if threads is not None:
@@ -121,7 +122,11 @@ class Material:
 
     @cached_property
     def train(self) -> list[Encoded]:
-        """The documents that are trained on. Raises UserError if none is short enough."""
+        """The documents that are trained on.
+
+        Raises:
+            UserError: none is short enough.
+        """
         longest = self.settings.max_length
         examples = self._encoded(sft_data.TRAIN)
         if not examples:

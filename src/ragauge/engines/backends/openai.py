@@ -174,8 +174,11 @@ class ServedEngine(Traced):
             yield trace
 
     def respond(self, prompt: Sequence[int] | str, limits: Limits) -> Response:
-        """See `Engine.respond`; raises UserError if the server refuses this prompt or its reply has
-        no answer, EngineLostError if it gives no answer to any prompt.
+        """See `Engine.respond`.
+
+        Raises:
+            UserError: the server refuses this prompt, or its reply has no answer.
+            EngineLostError: it gives no answer to any prompt.
         """
         text = prompt if isinstance(prompt, str) else self.tokenizer.decode(prompt)
         path, body = self._request(text, limits)
@@ -329,7 +332,8 @@ def load(
     """The model `NAME` of a source `openai:NAME` at the server that the environment names; nothing
     is sent yet.
 
-    Raises UserError if it names none, or the file of its key or the tokenizer cannot be read.
+    Raises:
+        UserError: it names none, or the file of its key or the tokenizer cannot be read.
     """
     options = dict(served or {})
     environment = options.pop("environment", "OPENAI")
@@ -351,7 +355,8 @@ def server_of(source: str, environment: str, **limits: Any) -> JsonServer:
     """The server of a source that the variables <environment>_BASE_URL and, optionally, _API_KEY or
     _API_KEY_FILE describe; `limits`: of `JsonServer`.
 
-    Raises UserError if they name none, or the file of its key cannot be read.
+    Raises:
+        UserError: they name none, or the file of its key cannot be read.
     """
     url, key = (
         os.environ.get(f"{environment}_{name}", "").strip() for name in ("BASE_URL", "API_KEY")

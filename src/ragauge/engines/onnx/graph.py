@@ -58,8 +58,11 @@ def export_decoder(decoder: Decoder, path: Path) -> None:
     """Write a decoder as ONNX, its weights in a file next to it. Token and slot counts are dynamic,
     from 1 and 0.
 
-    Positions, masks and what is added to scores are in float32. Raises UnsupportedError for weights
-    that are neither in float32 nor in float16, for sliding windows, and for ALiBi.
+    Positions, masks and what is added to scores are in float32.
+
+    Raises:
+        UnsupportedError: weights that are neither in float32 nor in float16, sliding windows,
+            ALiBi.
     """
     shape = decoder.shape
     dtype = decoder.weights.embedding.dtype

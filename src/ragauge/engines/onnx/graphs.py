@@ -60,8 +60,10 @@ def write_graph(
 
 
 def open_session(path: Path, threads: int | None = None, cuda: bool = False) -> Any:
-    """Open a graph in ONNX Runtime. Raises UserError: it cannot be read, or there is no GPU for
-    `cuda`.
+    """Open a graph in ONNX Runtime.
+
+    Raises:
+        UserError: it cannot be read, or there is no GPU for `cuda`.
     """
     import onnxruntime
 

@@ -65,7 +65,11 @@ class Completion:
     timings: JsonObject = field(default_factory=dict)  # of llama.cpp, by its own clock
 
     def add(self, event: JsonObject) -> None:
-        """Add an event of a stream, or a whole reply; raises ValueError if it is an error."""
+        """Add an event of a stream, or a whole reply.
+
+        Raises:
+            ValueError: it reports an error.
+        """
         if error := event.get("error") or (event.get("object") == "error" and event):
             words = (isinstance(error, Mapping) and error.get("message")) or error
             raise ValueError(f"the reply holds an error: {str(words)[:4096]}")
@@ -98,7 +102,11 @@ class Completion:
             self.ended = now
 
     def checked(self) -> Self:
-        """The reply itself; raises ValueError if it was broken off or holds no completion."""
+        """The reply itself.
+
+        Raises:
+            ValueError: it was broken off or holds no completion.
+        """
         if self.finish in BROKEN:
             raise ValueError(f"the server broke the response off: {self.finish}")
         if self.finish is None and not self.pieces:
@@ -166,8 +174,10 @@ class Reading:
     rest: bytes = b""  # of a line that has not ended yet
 
     def feed(self, piece: bytes) -> bool:
-        """Add bytes as they arrive; returns whether the end mark is among them. Raises ValueError as
-        `add`, and if a line is too long.
+        """Add bytes as they arrive; returns whether the end mark is among them.
+
+        Raises:
+            ValueError: as `add`, and if a line is too long.
         """
         *lines, self.rest = (self.rest + piece).split(b"\n")
         if len(self.rest) > MAX_LINE:
@@ -175,8 +185,10 @@ class Reading:
         return any(self.add(line) for line in lines)
 
     def add(self, line: bytes) -> bool:
-        """Add a line; returns whether it is the end mark. Raises ValueError if it is no event, or
-        reports an error.
+        """Add a line; returns whether it is the end mark.
+
+        Raises:
+            ValueError: it is no event, or reports an error.
         """
         if self.whole or line.startswith((b"{", b"<", b"[")):
             self.whole.append(line)
@@ -202,8 +214,11 @@ class Reading:
 
 
 def read_completion(reply: Reply) -> Completion:
-    """Read a chat or text completion, streamed or whole. Raises ValueError: it is none, breaks off
-    before a reason to end, or the server reports an error in it.
+    """Read a chat or text completion, streamed or whole.
+
+    Raises:
+        ValueError: it is none, breaks off before a reason to end, or the server reports an error in
+            it.
     """
     reading = Reading(Completion(stack=reply.headers.get("Server") or ""))
     try:
@@ -215,8 +230,10 @@ def read_completion(reply: Reply) -> Completion:
 
 
 def read_models(reply: Reply) -> tuple[str, list[JsonObject]]:
-    """(the server's name for itself, the entries of its list of models). Raises ValueError: it is
-    no JSON object.
+    """(the server's name for itself, the entries of its list of models).
+
+    Raises:
+        ValueError: it is no JSON object.
     """
     listed = json_object(b"".join(reply.pieces), "the reply").get("data")
     entries = list(map(_object, listed)) if isinstance(listed, list) else []

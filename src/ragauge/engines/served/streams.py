@@ -37,7 +37,11 @@ class _Response:
     reader: asyncio.StreamReader
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield the body as it arrives; raises ValueError or EOFError where it breaks off."""
+        """Yield the body as it arrives.
+
+        Raises:
+            ValueError, EOFError: it breaks off.
+        """
         left = MAX_REPLY
         if "chunked" in self.headers.get("Transfer-Encoding", "").lower():
             while line := await self.reader.readline():
@@ -92,8 +96,9 @@ class StreamClient:
             name: of the model, for errors.
             sent: gets the `time.perf_counter()` at which the request was sent.
 
-        Raises EndpointError: the server refused it, broke off, or took longer than its `timeout_s`
-        for all of it.
+        Raises:
+            EndpointError: the server refused it, broke off, or took longer than its `timeout_s` for
+                all of it.
         """
         work = self._complete(server, server.address(path), json.dumps(body).encode(), sent)
         try:

@@ -105,8 +105,8 @@ def measure_latency(
         Where other processes used the machine, `load.busy` says how and all trials count, or
         `refused` says so, and `summary` and `gap` are empty.
 
-    Raises UserError: no prompts, more threads than cores, or a response that the context cuts
-    short.
+    Raises:
+        UserError: no prompts, more threads than cores, or a response that the context cuts short.
     """
     _check(bench)
     device = bench.engine.device.type

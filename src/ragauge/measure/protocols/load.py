@@ -76,7 +76,10 @@ def measure_load(
     with the reason.
 
     With the same `seed`, arrivals are the same for all variants at a level. `finished`: of
-    `measure_levels`. Raises UserError: a response that the context cuts short.
+    `measure_levels`.
+
+    Raises:
+        UserError: a response that the context cuts short.
     """
     able, unsupported = bench.supported(variants)
     longest = max(prompt.total_tokens for prompt in bench.prompts) + max(

@@ -60,7 +60,8 @@ def measure_stream(
     `folder` is on the disk that the store is meant to be on; what is written there is removed
     again. `seed` is of the documents' popularity and of what is drawn.
 
-    Raises UserError: fewer documents than a request has; a prompt that the context does not hold.
+    Raises:
+        UserError: fewer documents than a request has; a prompt that the context does not hold.
     """
     prompts = requests(bench.prompts, settings, seed)
     watched = partial(timing.watched, bench.engine, settings.allow_load)
@@ -102,8 +103,10 @@ def requests(prompts: Sequence[Prompt], settings: StreamSettings, seed: int) -> 
     The corpus' last documents enter one by one, `growth` a request: a new one is the most popular,
     and all others move down a rank.
 
-    Quality is not measured, so the documents need not answer the question. Raises UserError: the
-    corpus has fewer documents than a request.
+    Quality is not measured, so the documents need not answer the question.
+
+    Raises:
+        UserError: the corpus has fewer documents than a request.
     """
     pairs = [pair for p in prompts for pair in zip(p.documents, p.document_texts, strict=True)]
     corpus = list({tuple(ids): (ids, text) for ids, text in pairs}.values())

@@ -202,7 +202,11 @@ def why_not(engine: SpanEngine) -> str | None:
 def sentences_of(
     engine: Engine, splitter: Splitter, sources: Sequence[Source], truncated: int = 0
 ) -> GroundingText:
-    """Join the sources to one text; raises UserError where it has no sentence."""
+    """Join the sources to one text.
+
+    Raises:
+        UserError: it has no sentence.
+    """
     ids, sentences = tokenize(sources, engine.tokenizer, splitter)
     if not sentences:
         raise UserError("the document has no sentence")

@@ -44,14 +44,18 @@ class Served:
     widths: set[int] = field(default_factory=set)  # of its replies: one, else they are refused
 
     def embed(self, texts: Sequence[str], query: bool = False) -> np.ndarray:
-        """Return embeddings (text, dim) float32 of length 1. Raises UserError: the server gives
-        none, or of several dimensions.
+        """Return embeddings (text, dim) float32 of length 1.
+
+        Raises:
+            UserError: the server gives none, or of several dimensions.
         """
         return normalised(self._values("embeddings", "input", texts))
 
     def scores(self, query: str, documents: Sequence[str]) -> np.ndarray:
-        """Return a score for each document, higher is better: (document,) float32. Raises
-        UserError: the server gives none.
+        """Return a score for each document, higher is better: (document,) float32.
+
+        Raises:
+            UserError: the server gives none.
         """
         try:
             return self._values("rerank", self.documents, documents, query=query)[:, 0]
@@ -96,8 +100,10 @@ def _read(reply: Reply, count: int) -> np.ndarray:
 
 
 def served(source: str, variables: str) -> Served:
-    """Return a model at the server of the variables that begin so, or else of `OPENAI`. Raises
-    UserError: they name none.
+    """Return a model at the server of the variables that begin so, or else of `OPENAI`.
+
+    Raises:
+        UserError: they name none.
     """
     prefix = variables if f"{variables}_BASE_URL" in os.environ else "OPENAI"
     return Served(server_of(source, prefix), source.removeprefix(PREFIX))

@@ -5,5 +5,9 @@ from ragauge.methods.compressors.base import Compressor
 
 
 def find(name: str, where: str = "") -> type[Compressor]:
-    """Find a compressor by its name; raises UserError on an unknown one."""
+    """Find a compressor by its name.
+
+    Raises:
+        UserError: an unknown one.
+    """
     return registry.component("compressor", name, Compressor, where)

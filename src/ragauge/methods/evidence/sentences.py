@@ -52,8 +52,10 @@ def split(text: str, splitter: Splitter = "sentencex") -> list[tuple[int, int]]:
 
 @cache
 def boundaries_of(splitter: Splitter) -> Callable[[str], Iterable[tuple[int, int]]]:
-    """Return a function that finds the spans of sentences; raises MissingExtraError where its
-    package is not installed.
+    """Return a function that finds the spans of sentences.
+
+    Raises:
+        MissingExtraError: its package is not installed.
     """
     if splitter == "sentencex":
         return _boundaries

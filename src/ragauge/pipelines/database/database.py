@@ -100,7 +100,11 @@ class Shard(BuiltFolder):
 
     @cached_property
     def tokenizer(self) -> Any:
-        """The tokenizer of the chunks. Raises UserError if its source has changed since."""
+        """The tokenizer of the chunks.
+
+        Raises:
+            UserError: its source has changed since.
+        """
         source = self.manifest["tokenizer_source"]
         tokenizer = load_tokenizer(source)
         if tokenizer_sha256(tokenizer) != self.manifest["made_from"]["tokenizer"]:
@@ -162,7 +166,11 @@ class Database:
 
     @property
     def tokenizer(self) -> Any:
-        """The tokenizer of the chunks. Raises UserError if its source has changed since."""
+        """The tokenizer of the chunks.
+
+        Raises:
+            UserError: its source has changed since.
+        """
         return self.shards[0].tokenizer
 
     @cached_property

@@ -32,7 +32,11 @@ class EncoderChoice:
     device: Literal["cpu", "cuda"] = "cpu"
 
     def load(self) -> TextEncoder:
-        """Load the encoder, in ONNX Runtime in float32 on the CPU. Raises UserError: there is none."""
+        """Load the encoder, in ONNX Runtime in float32 on the CPU.
+
+        Raises:
+            UserError: there is none.
+        """
         if self.engine == "torch":
             import torch
 

@@ -34,8 +34,9 @@ class Vectors:
 
     @classmethod
     def open(cls, folder: Path, recipe: IndexRecipe) -> Self:
-        """Raises UserError if shards or embeddings are missing, truncated or not of one encoder, or
-        do not fit.
+        """Raises:
+        UserError: shards or embeddings are missing, truncated or not of one encoder, or do not
+            fit.
         """
         database = Database(folder)
         embeddings = tuple(

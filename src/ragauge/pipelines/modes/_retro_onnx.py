@@ -34,7 +34,11 @@ def export_network(model: RetroNetwork, folder: Path) -> None:
 
 
 def load_exported(checkpoint: Checkpoint) -> OnnxRetroLM:
-    """Load what `export` wrote. Raises UserError if it is incomplete or of another origin."""
+    """Load what `export` wrote.
+
+    Raises:
+        UserError: it is incomplete or of another origin.
+    """
     assert checkpoint.exported is not None
     check_origin(checkpoint.exported, _origin(checkpoint))
     paths = {name: checkpoint.exported / f"{name}.onnx" for name in PARTS}

@@ -45,7 +45,11 @@ class Checkpoint:
         return resolver.resolve(self.model) if is_retro else None
 
     def decoder(self) -> LM:
-        """Return the decoder in torch. Raises UnsupportedError for one with sliding windows."""
+        """Return the decoder in torch.
+
+        Raises:
+            UnsupportedError: it has sliding windows.
+        """
         from ragauge.engines.kernels import choice
         from ragauge.engines.loading import load_lm
 
@@ -100,13 +104,21 @@ class Mode(ABC):
         raise UnsupportedError(f"mode {self.name!r} cannot be exported to ONNX")
 
     def origin(self, checkpoint: Checkpoint) -> tuple[str, str]:
-        """(name, hash) of the weights. Raises UserError if they are not available."""
+        """(name, hash) of the weights.
+
+        Raises:
+            UserError: they are not available.
+        """
         resolver.resolve(checkpoint.model)
         return checkpoint.model, resolver.describe(checkpoint.model)["sha256"]
 
 
 def mode_class(name: str) -> type[Mode]:
-    """Return the class of a mode. Raises UserError with the choices if there is none."""
+    """Return the class of a mode.
+
+    Raises:
+        UserError: there is none, with the choices.
+    """
     return registry.component("mode", name, Mode)
 
 

@@ -101,7 +101,11 @@ class Searcher(Protocol):
     """What generation searches with: a retriever in this process, or a client of the service."""
 
     def search(self, queries: Sequence[Query]) -> list[Neighbours]:
-        """Return the neighbours of each query, in order. Raises UserError on an invalid query."""
+        """Return the neighbours of each query, in order.
+
+        Raises:
+            UserError: an invalid query.
+        """
 
 
 class Retriever:

@@ -125,7 +125,11 @@ class Client(AbstractContextManager["Client"]):
         return PendingSearch(self, len(queries), future)
 
     def describe(self) -> About:
-        """Return what the server holds. Raises RetrievalError as `search` does."""
+        """Return what the server holds.
+
+        Raises:
+            RetrievalError: as `search` does.
+        """
         reply = self._reply(
             "describe", method(self._channel, "Describe", pb.Description), pb.DescribeRequest()
         )

@@ -78,14 +78,22 @@ def carries_token(metadata: Iterable[tuple[str, str | bytes]], token: str) -> bo
 
 
 def server_credentials(certificate: Path, key: Path) -> grpc.ServerCredentials:
-    """Read a server's certificate chain and key. Raises UserError: missing, not PEM, no match."""
+    """Read a server's certificate chain and key.
+
+    Raises:
+        UserError: missing, not PEM, no match.
+    """
     with _readable(f"TLS: {certificate} and {key} cannot be used"):
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
         return grpc.ssl_server_credentials([(key.read_bytes(), certificate.read_bytes())])
 
 
 def channel_credentials(ca: Path) -> grpc.ChannelCredentials:
-    """Read the CA certificates that verify a server. Raises UserError: missing, not PEM."""
+    """Read the CA certificates that verify a server.
+
+    Raises:
+        UserError: missing, not PEM.
+    """
     with _readable(f"{ca}: cannot be read"):
         pem = ca.read_bytes()
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=pem.decode("ascii"))

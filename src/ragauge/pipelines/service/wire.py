@@ -10,7 +10,9 @@ SERVICE: str = pb.DESCRIPTOR.services_by_name["Retrieval"].full_name
 
 
 def search_request(queries: Sequence[Query]) -> pb.SearchRequest:
-    """Raises UserError on a number that the message cannot represent."""
+    """Raises:
+    UserError: a number that the message cannot represent.
+    """
     request = pb.SearchRequest()
     try:
         for query in queries:
@@ -22,7 +24,9 @@ def search_request(queries: Sequence[Query]) -> pb.SearchRequest:
 
 
 def query(message: pb.Query) -> Query:
-    """Raises UserError on a query that cannot be sent."""
+    """Raises:
+    UserError: a query that cannot be sent.
+    """
     stated_fields = {
         name: getattr(message, name)
         for name in ("text", "nprobe", "budget_s")

@@ -59,7 +59,10 @@ $body\bottomrule
 
 def render(item: str, runs: Runs, out_dir: Path) -> list[Path]:
     """Write `<item>.{csv,md,tex,svg,pdf,png}` below `out_dir` from what there is; returns their
-    paths. Raises UserError if there is no such item, or a results file cannot be read.
+    paths.
+
+    Raises:
+        UserError: there is no such item, or a results file cannot be read.
     """
     module = registry.module("item", item)
     table = module.table(runs)

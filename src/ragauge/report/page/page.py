@@ -36,9 +36,11 @@ _PICTURES |= {0x7F: "␡", **dict.fromkeys(range(0x80, 0xA0), "�")}
 
 
 def write(runs: Runs, folder: Path) -> Path:
-    """Write `index.html` into the folder with a run's rendered items; the page names the
-    configured results that are missing. Raises UserError if a file cannot be read or the page be
-    written.
+    """Write `index.html` into the folder with a run's rendered items; the page names the configured
+    results that are missing.
+
+    Raises:
+        UserError: a file cannot be read or the page be written.
     """
     path = folder / "index.html"
     # half a surrogate pair is not valid UTF-8

@@ -25,8 +25,10 @@ def metric(name: str) -> int:
 
 
 def write(index: Any, path: Path) -> None:
-    """Write an index; raises OSError if the disk is full, which faiss's own file writer does not
-    report on close.
+    """Write an index.
+
+    Raises:
+        OSError: the disk is full, which faiss's own file writer does not report on close.
     """
     import faiss
 
@@ -40,7 +42,11 @@ def write(index: Any, path: Path) -> None:
 
 
 def read(path: Path, flags: int = 0) -> Any:
-    """Return the index of a file. Raises UserError if faiss cannot read it."""
+    """Return the index of a file.
+
+    Raises:
+        UserError: faiss cannot read it.
+    """
     import faiss
 
     try:

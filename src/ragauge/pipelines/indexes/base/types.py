@@ -12,7 +12,11 @@ from ragauge.pipelines.indexes.base.recipe import DEFAULT_TYPE, IndexRecipe
 
 
 def recipe_class(name: str) -> type[IndexRecipe]:
-    """Return the recipe of an index type. Raises UserError with the choices if there is none."""
+    """Return the recipe of an index type.
+
+    Raises:
+        UserError: there is none, with the choices.
+    """
     return registry.component("index", name, IndexRecipe)
 
 
