@@ -214,15 +214,15 @@ INLINE int is_whole(const Matrix *m) { return m->kind == INT8 || m->kind == BLOC
 /* The activations of a product with such a matrix: a scale a token, its largest magnitude over 127. */
 static void quantise(const float *x, uint8_t *q, float *scale, int64_t tokens, int64_t width) {
     for (int64_t t = 0; t < tokens; t++, x += width, q += width) {
-        float largest = 1e-20f;
+        floats most = all(1e-20f);
         int64_t i = 0;
-#ifdef __AVX512F__
-        __m512 most = _mm512_setzero_ps();
-        for (; i + 16 <= width; i += 16) most = _mm512_max_ps(most, _mm512_abs_ps(_mm512_loadu_ps(x + i)));
-        largest = fmaxf(largest, _mm512_reduce_max_ps(most));
-#endif
-        for (; i < width; i++) largest = fmaxf(largest, fabsf(x[i]));
-        scale[t] = largest * (1.0f / 127);
+        for (; i + LANES <= width; i += LANES) {
+            const floats these = *(const floats *)(x + i);
+            most = larger(larger(these, -these), most); /* of NaN, what was before */
+        }
+        float top = largest(most);
+        for (; i < width; i++) top = fmaxf(top, fabsf(x[i]));
+        scale[t] = top * (1.0f / 127);
         float by = 1 / scale[t];
         i = 0;
 #ifdef __AVX512F__

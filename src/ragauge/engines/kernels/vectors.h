@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
-#ifdef __AVX2__
+#ifdef __AVX__
 #include <immintrin.h>
 #endif
 #ifdef __AVX512F__
@@ -64,9 +64,15 @@ INLINE float sum(floats x) {
 #endif
 }
 
-INLINE floats larger(floats x, floats y) {
+INLINE floats larger(floats x, floats y) { /* y where one is NaN */
+#ifdef __AVX512F__
+    return (floats)_mm512_max_ps((__m512)x, (__m512)y);
+#elif defined __AVX__
+    return (floats)_mm256_max_ps((__m256)x, (__m256)y);
+#else
     const words first = (words)(x > y);
     return (floats)(((words)x & first) | ((words)y & ~first));
+#endif
 }
 
 INLINE float largest(floats x) {
