@@ -68,8 +68,10 @@ READ_KEYS = {
 
 
 def parts(path: Path) -> list[Path]:
-    """Return the files of a model, of which this is one. Raises UserError that names the missing
-    ones.
+    """Return the files of a model, of which this is one.
+
+    Raises:
+        UserError: some are missing, with their names.
     """
     match = PART.search(path.name)
     if not match:

@@ -8,8 +8,10 @@ from ragauge.errors import UserError
 
 
 def capabilities(engine: str, where: str = "") -> Capabilities:
-    """The capabilities of an engine of `backends/`, by its name; raises UserError if it is unknown.
-    Loads no model.
+    """The capabilities of an engine of `backends/`, by its name. Loads no model.
+
+    Raises:
+        UserError: an unknown name.
     """
     return registry.module("engine", engine, where).CAPABILITIES
 

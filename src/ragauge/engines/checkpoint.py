@@ -63,9 +63,12 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def read_shape(folder: Path, max_context: int | None = None) -> Shape:
-    """The decoder's shape from config.json alone; raises UnsupportedError for a family that is not
-    known. It reads `max_context` tokens in place of those that the model was trained on: RoPE and
-    ALiBi extrapolate, `dynamic` scaling does not. A `longrope` model takes its long factors.
+    """The decoder's shape from config.json alone. It reads `max_context` tokens in place of those
+    that the model was trained on: RoPE and ALiBi extrapolate, `dynamic` scaling does not. A
+    `longrope` model takes its long factors.
+
+    Raises:
+        UnsupportedError: a family that is not known.
     """
     config = {**read_config(folder), "max_context": max_context}
     path = folder / "config.json"

@@ -33,8 +33,11 @@ def quantize_groups(values: Tensor, dim: int, bits: int) -> tuple[Tensor, Tensor
         dim: 1: groups of tokens, a channel (keys); 2: groups of channels, a token (values).
         bits: 8 or 4.
 
-    Returns: q as bytes (head, token, dim), of 4 bits two in each; s and z in float16, a group.
-    Raises UserError: 4 bits, and heads of an odd dimension.
+    Returns:
+        q as bytes (head, token, dim), of 4 bits two in each; s and z in float16, a group.
+
+    Raises:
+        UserError: 4 bits, and heads of an odd dimension.
     """
     if bits == 4 and values.shape[-1] % 2:
         raise UserError(f"kv: int4_stored: heads have an odd dimension, {values.shape[-1]}")

@@ -96,9 +96,15 @@ def build(
     target: Path, kind: str, made_from: Mapping[str, Any], make: Callable[[Path], Mapping[str, Any]]
 ) -> bool:
     """Make the folder `target` unless it exists, complete and of the same inputs; return whether it
-    was made. `made_from`: all that its content depends on, as JSON values. `make` returns further
-    entries of the manifest. Raises UserError: it cannot be written, something else exists there, or
-    `make` raises it; an existing folder stays.
+    was made.
+
+    Args:
+        made_from: all that its content depends on, as JSON values.
+        make: returns further entries of the manifest.
+
+    Raises:
+        UserError: it cannot be written, something else exists there, or `make` raises it; an
+            existing folder stays.
     """
     inputs = json.loads(json.dumps(made_from))
 

@@ -163,8 +163,10 @@ def field(record: Mapping[str, Any], name: str, kind: type, place: str) -> Any:
 def number(
     record: Mapping[str, Any], name: str, place: str, kind: type = float, least: int = 0
 ) -> Any:
-    """Return the finite number `record[name]`; with `kind` int an integer. Raises UserError also if
-    it is less.
+    """Return the finite number `record[name]`; with `kind` int an integer.
+
+    Raises:
+        UserError: it is missing, of another JSON type, not finite, or less than `least`.
     """
     value = field(record, name, int if isinstance(record.get(name), int) else kind, place)
     if not least <= value < math.inf:

@@ -262,8 +262,13 @@ def recorded_dtype(out: Path) -> str | None:
 def parse_lines(
     lines: Sequence[bytes], path: Path, first: int, kind: type[RecordKind]
 ) -> Iterator[tuple[bytes, RecordKind]]:
-    """Yield the lines that are not blank with their records. Raises UserError that names a bad
-    line, or a key that stands twice. `first`: the number of the first line in the file.
+    """Yield the lines that are not blank with their records.
+
+    Args:
+        first: the number of the first line in the file.
+
+    Raises:
+        UserError: a bad line, or a key that stands twice, with its line.
     """
     seen = set[str]()
     for number, line in enumerate(lines, start=first):

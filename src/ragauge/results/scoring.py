@@ -43,10 +43,14 @@ def score_file(
     """A metric over a file of JSON lines (.jsonl, .jsonl.gz): our records, or any predictions with
     their answers.
 
-    Returns the `mean` with `low` and `high` (95% interval) over `n` scored records, null
-    where n is 0; `records` in the file, of them `failed`, which count as wrong where the metric
-    applies; `remark` where normalisation empties answers. Raises UserError, naming file and line,
-    if one cannot be read or a field is missing or of another type.
+    Returns:
+        The `mean` with `low` and `high` (95% interval) over `n` scored records, null where n is 0;
+        `records` in the file, of them `failed`, which count as wrong where the metric applies;
+        `remark` where normalisation empties answers.
+
+    Raises:
+        UserError: a line cannot be read, or a field is missing or of another type; file and line
+            are named.
     """
     names = {"prediction": prediction_key, "answers": answers_key}
     meta = records.read_meta(path) or {}

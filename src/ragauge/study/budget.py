@@ -101,9 +101,12 @@ def fit(
         seconds: forecasts a configuration.
         available: seconds that it may take.
 
-    Returns: the configuration, and a line for each limit in it. The smallest one may take somewhat
+    Returns:
+        The configuration, and a line for each limit in it. The smallest one may take somewhat
         longer: its run is ended in time, and can be finished.
-    Raises UserError: the smallest configuration takes far longer.
+
+    Raises:
+        UserError: the smallest configuration takes far longer.
     """
     takes = 0.0
     limited = copy.deepcopy(settings)

@@ -29,9 +29,11 @@ UNREAD = {  # root of a part -> its name
 def prepare(content: bytes) -> tuple[io.BytesIO, str, Counter[str], Counter[str]]:
     """Unpack a document and repair its texts.
 
-    Returns: the document, its title, the characters of its texts, and those that were left out, by
-    kind.
-    Raises UnreadableError: it is encrypted, or too large.
+    Returns:
+        The document, its title, the characters of its texts, and those that were left out, by kind.
+
+    Raises:
+        UnreadableError: it is encrypted, or too large.
     """
     # an OLE file, in which Office keeps encrypted documents and old ones
     if content.startswith(b"\xd0\xcf\x11\xe0"):

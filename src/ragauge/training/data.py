@@ -115,7 +115,11 @@ def build(
 
 
 def read(path: Path) -> list[TrainingDocument]:
-    """Return the documents of a file that `build` wrote. Raises UserError naming a wrong line."""
+    """Return the documents of a file that `build` wrote.
+
+    Raises:
+        UserError: a wrong line, with its number.
+    """
     adapter = TypeAdapter(TrainingDocument)
     documents = []
     for number, record in read_jsonl(path):

@@ -165,7 +165,11 @@ class AttentionArguments(ctypes.Structure):
 
 
 def multiply(matrix: Matrix, x: Tensor) -> Tensor:
-    """(token, in) -> (token, out), in the type of x; raises MemoryError."""
+    """(token, in) -> (token, out), in the type of x.
+
+    Raises:
+        MemoryError: there is none for what threads hold.
+    """
     tokens = x.shape[0]
     if matrix.kind in (KINDS[torch.int8], BLOCKS) and tokens > MOST_ROWS:
         x_taken = (x if x.dtype in FLOATS else x.float()).contiguous()

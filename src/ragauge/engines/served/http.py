@@ -99,8 +99,9 @@ class JsonServer:
             name: of the model, for errors.
             sent: gets the `time.perf_counter()` at which each attempt began.
 
-        Raises EndpointError: every attempt failed, or one failed with an error that a retry cannot
-        fix.
+        Raises:
+            EndpointError: every attempt failed, or one failed with an error that a retry cannot
+                fix.
         """
         pause = self.pause_s
         for attempt in count(1):
@@ -165,7 +166,11 @@ def _pieces(response: HTTPResponse, end: float) -> Iterator[bytes]:
 
 
 def json_object(data: bytes, place: str) -> JsonObject:
-    """Parse a JSON object; raises ValueError naming the place if it is none."""
+    """Parse a JSON object.
+
+    Raises:
+        ValueError: it is none, with the place.
+    """
     with suppress(ValueError, RecursionError):
         value = json.loads(data)
         if isinstance(value, dict):

@@ -43,8 +43,11 @@ def time_documents(
     """Time preparing a variant's documents without a store, with an empty one there, and with one
     that has them.
 
-    Returns: the seconds; None where nothing is read before the question is known.
-    Raises UserError: the disk could not hold the documents.
+    Returns:
+        The seconds; None where nothing is read before the question is known.
+
+    Raises:
+        UserError: the disk could not hold the documents.
     """
     with competing_load() as load:
         computing = clocked(lm, prepare)

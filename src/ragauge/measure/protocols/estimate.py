@@ -209,8 +209,11 @@ class _Bench:
     def time(self, job: AnswerJob, new_tokens: int | None) -> Iterator[tuple[float, float]]:
         """Answer the first questions of a job as it does, or one as the latency protocol does.
 
-        Yields: seconds of preparing the documents, and of answering.
-        Raises UserError: something is not on this machine yet, or a question fails.
+        Yields:
+            Seconds of preparing the documents, and of answering.
+
+        Raises:
+            UserError: something is not on this machine yet, or a question fails.
         """
         import torch
 

@@ -215,7 +215,11 @@ class PendingSearch:
         future.add_done_callback(lambda _: self._seconds.set_result(time.monotonic() - started))
 
     def result(self) -> list[Neighbours]:
-        """Wait for the neighbours of each query. Raises RetrievalError."""
+        """Wait for the neighbours of each query.
+
+        Raises:
+            RetrievalError: the search failed.
+        """
         seconds = self._seconds.result()
         try:
             results = self._future.result().results
