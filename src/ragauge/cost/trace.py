@@ -88,7 +88,7 @@ def calls(items: Iterable[JsonObject], place: str) -> Trace:
     """The trace of `Call.to_json`'s dictionaries.
 
     Raises:
-        UserError: A call that is damaged, of the record at `place`.
+        UserError: a call that is damaged, of the record at `place`.
     """
     try:
         return [Call.from_json(item) for item in items]

@@ -33,7 +33,7 @@ def load(
     `served`, how openai asks its server.
 
     Raises:
-        UserError: an unknown engine, for storage other than "full" of an engine other than torch,
+        UserError: an unknown engine, storage other than "full" of an engine other than torch,
             and as the engine does.
     """
     others = {key: value for key, value in options.items() if value != "full"}

@@ -133,7 +133,7 @@ def read_weights(
 
     Raises:
         UserError: files and tensors that are missing, damaged, of another size than config.json
-            says, without a place in the family or quantised in a way that is not read, and for a
+            says, without a place in the family or quantised in a way that is not read; a
             storage that the device does not have.
     """
     if weights == "int4" and device.type == "cpu":

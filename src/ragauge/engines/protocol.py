@@ -190,8 +190,8 @@ class SpanEngine(Engine, Protocol):
         Raises:
             ValueError: arguments that exclude each other: `tree` or rows in place with `attention`,
                 logits of layers that end before the last, slots that are neither in the row's past
-                nor the next free ones; UserError for a row that is empty or ends beyond the model's
-                context.
+                nor the next free ones.
+            UserError: a row that is empty or ends beyond the model's context.
         """
 
     def generate(

@@ -61,7 +61,7 @@ def processor() -> HealthCheck:
     todo = (
         ""
         if flags & BFLOAT16
-        else "bfloat16 is emulated here; leave `dtype: auto`, train in float32"
+        else "bfloat16 is emulated here; leave `dtype: auto`; train in float32"
     )
     todo = todo if flags & VECTORS else "decoding will be slow; use a processor with AVX2 or NEON"
     return HealthCheck("processor", f"{cpu_model()}: {cores}; {known}", todo)

@@ -72,9 +72,7 @@ FLAGS = {"x86-64": "sse2", "x86-64-v3": "avx2", "x86-64-v4": "avx512bw"}
 def test_products_of_whole_numbers_are_right_on_each_kind_of_processor(
     processor, monkeypatch, tmp_path
 ):
-    """The compiler makes another product for each: of 16, 8 or 4 sums in a register, with and without
-    instructions that add four products of bytes.
-    """
+    """The compiler makes another product for each: with registers of 512, 256 and 128 bits."""
     flags = Path("/proc/cpuinfo").read_text().split()
     if FLAGS[processor] not in flags:
         pytest.skip(f"this processor has no {FLAGS[processor]}")

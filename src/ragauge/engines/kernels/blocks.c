@@ -36,12 +36,6 @@ INLINE floats fused(floats x, floats y, floats z) {
 #endif
 }
 
-INLINE uint32_t four(const uint8_t *x) {
-    uint32_t word;
-    memcpy(&word, x, 4);
-    return word;
-}
-
 INLINE words word(const uint8_t *field, int64_t index) { return *(const words *)(field + index * 4 * PANEL); }
 INLINE floats number(ints x) { return __builtin_convertvector(x, floats); }
 
@@ -74,8 +68,8 @@ INLINE ints sum32(const Blocks *b, int64_t block, const uint8_t *x, const int32_
             w |= fifth(high >> 4 * i);
             v |= fifth(high >> (16 + 4 * i));
         }
-        first = dot(first, w, alike(four(x + 4 * i)), format != Q8_0);
-        second = dot(second, v, alike(four(x + 16 + 4 * i)), format != Q8_0);
+        first = dot(first, w, repeated(x + 4 * i), format != Q8_0);
+        second = dot(second, v, repeated(x + 16 + 4 * i), format != Q8_0);
     }
     return first + second;
 }
@@ -98,8 +92,8 @@ INLINE ints sum256_4(ints *below, const Blocks *b, int64_t block, const uint8_t 
         for (int i = 0; i < 8; i++) {
             const words both = word(b->low, 32 * block + 4 * g + i);
             const uint8_t *at = x + 32 * g + 4 * i;
-            part[0] = dot(part[0], both & 0x0f0f0f0f, alike(four(at)), 1);
-            part[1] = dot(part[1], both >> 4 & 0x0f0f0f0f, alike(four(at + 32)), 1);
+            part[0] = dot(part[0], both & 0x0f0f0f0f, repeated(at), 1);
+            part[1] = dot(part[1], both >> 4 & 0x0f0f0f0f, repeated(at + 32), 1);
         }
         for (int h = g; h < g + 2; h++) {
             words s, o;
@@ -120,7 +114,7 @@ INLINE ints sum256_6(const Blocks *b, int64_t block, const uint8_t *x, const int
         for (int i = 0; i < 4; i++) {
             const words low = word(b->low, 32 * block + 16 * half + 4 * (within % 4) + i) >> (within < 4 ? 0 : 4);
             const words high = word(b->high, 16 * block + 8 * half + 4 * (within % 2) + i) >> within / 2 * 2;
-            part = dot(part, (low & 0x0f0f0f0f) | (high & 0x03030303) << 4, alike(four(x + 16 * g + 4 * i)), 1);
+            part = dot(part, (low & 0x0f0f0f0f) | (high & 0x03030303) << 4, repeated(x + 16 * g + 4 * i), 1);
         }
         to += part * byte_scales(b, 16 * block + g);
     }
@@ -226,7 +220,7 @@ INLINE void unpacked_panel(const Blocks *b, int64_t p, const float *bias, const 
             for (int t = 0; t < tokens; t++) one[t] = (ints){0};
             for (int s = 0; s < group / 4; s++)
                 for (int t = 0; t < tokens; t++)
-                    one[t] = dot(one[t], w[s], alike(four(x + t * in + g + 4 * s)), format != Q8_0);
+                    one[t] = dot(one[t], w[s], repeated(x + t * in + g + 4 * s), format != Q8_0);
             ints by = (ints){0};
             if (format == Q4_K) by = u.by[g / 32];
             if (format == Q6_K) by = byte_scales(b, 16 * block + g % 256 / 16);
@@ -234,7 +228,7 @@ INLINE void unpacked_panel(const Blocks *b, int64_t p, const float *bias, const 
         }
         for (int64_t g = i / 32; format >= Q4_K && g < (i + each) / 32; g++)
             for (int t = 0; t < tokens; t++)
-                below[t] = dot_two(below[t], u.below[g], alike(four((uint8_t *)(u.sums + (first + t) * groups + 2 * g))));
+                below[t] = dot_two(below[t], u.below[g], repeated(u.sums + (first + t) * groups + 2 * g));
         const floats by = from_float16(b->by + block * PANEL);
         const floats plus = format == Q4_1 || format == Q4_K ? from_float16(b->plus + block * PANEL) : (floats){0};
         for (int t = 0; t < tokens; t++) {

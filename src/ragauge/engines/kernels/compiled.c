@@ -10,7 +10,7 @@
 #include "vectors.h"
 #ifdef __AVX512F__
 #define TOKENS 6 /* that a block of a product has at most: with ROWS rows, their sums fill the registers */
-#define WIDE 12  /* tokens that panels are multiplied with: two, or one in halves */
+#define WIDE 12  /* tokens that two panels are multiplied with, or one of two vectors */
 #else
 #define TOKENS 2
 #define WIDE 4
@@ -116,9 +116,8 @@ INLINE void panels(const Matrix *m, const uint8_t *x, const float *scale, float 
             SOON(w + ((p + count) * steps + s) * PANEL); /* the panels after these */
         }
         for (int t = 0; t < tokens; t++) {
-            uint32_t four;
-            memcpy(&four, x + t * in + 4 * s, 4); /* behind the last number, times 0 */
-            for (int v = 0; v < count * VECTORS; v++) part[t][v] = dot(part[t][v], (words)alike(four), those[v], 0);
+            const words four = (words)repeated(x + t * in + 4 * s); /* behind the last number, times 0 */
+            for (int v = 0; v < count * VECTORS; v++) part[t][v] = dot(part[t][v], four, those[v], 0);
         }
     }
     for (int p = 0; p < count; p++) {

@@ -102,7 +102,12 @@ INLINE floats exponential(floats x) { /* of x <= 0; within 2 units in the last p
 
 /* --- whole numbers --- */
 
-INLINE ints alike(uint32_t x) { return (ints)((words){0} + x); }
+/* Four bytes, the same in each place. */
+INLINE ints repeated(const void *at) {
+    uint32_t word;
+    memcpy(&word, at, 4);
+    return (ints)((words){0} + word);
+}
 
 #ifdef __AVX2__
 /* Adds products of 16 bits to sums of 32. */
@@ -116,18 +121,18 @@ INLINE ints dot(ints to, words x, ints y, int narrow) {
 #ifdef __AVX512VNNI__
     return (ints)_mm512_dpbusd_epi32((__m512i)to, (__m512i)x, (__m512i)y);
 #elif defined __AVX2__
-    __m256i sums[LANES / 8], plain[LANES / 8], with_sign[LANES / 8];
+    __m256i sums[LANES / 8], without_sign[LANES / 8], with_sign[LANES / 8];
     memcpy(sums, &to, sizeof to);
-    memcpy(plain, &x, sizeof x);
+    memcpy(without_sign, &x, sizeof x);
     memcpy(with_sign, &y, sizeof y);
     for (int i = 0; i < LANES / 8; i++) {
         if (narrow) {
-            sums[i] = pairs16(sums[i], _mm256_maddubs_epi16(plain[i], with_sign[i]), _mm256_set1_epi16(1));
+            sums[i] = pairs16(sums[i], _mm256_maddubs_epi16(without_sign[i], with_sign[i]), _mm256_set1_epi16(1));
             continue;
         }
         const __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(with_sign[i], 8), 8);
-        sums[i] = pairs16(sums[i], _mm256_and_si256(plain[i], _mm256_set1_epi16(255)), even);
-        sums[i] = pairs16(sums[i], _mm256_srli_epi16(plain[i], 8), _mm256_srai_epi16(with_sign[i], 8));
+        sums[i] = pairs16(sums[i], _mm256_and_si256(without_sign[i], _mm256_set1_epi16(255)), even);
+        sums[i] = pairs16(sums[i], _mm256_srli_epi16(without_sign[i], 8), _mm256_srai_epi16(with_sign[i], 8));
     }
     memcpy(&to, sums, sizeof to);
     return to;

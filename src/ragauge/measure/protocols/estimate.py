@@ -177,7 +177,10 @@ def estimate(config: Config, rates: Rates, cores: int | None = None) -> Estimate
     if at_once > 1:
         answers *= SIDE_BY_SIDE / at_once
     sections = {"answers": answers, "times": times}
-    unknown = [f"variants ({count}): {reason}" for reason, count in missing.items()]
+    unknown = [
+        f"{count} {'variant' if count == 1 else 'variants'}: {reason}"
+        for reason, count in missing.items()
+    ]
     others = [name for name in NOT_ESTIMATED if getattr(config, name)]
     return Estimate(
         {name: span for name, span in sections.items() if span.likely},

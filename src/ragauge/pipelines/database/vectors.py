@@ -34,9 +34,11 @@ class Vectors:
 
     @classmethod
     def open(cls, folder: Path, recipe: IndexRecipe) -> Self:
-        """Raises:
-        UserError: shards or embeddings are missing, truncated or not of one encoder, or do not
-            fit.
+        """Open the shards.
+
+        Raises:
+            UserError: shards or embeddings are missing, truncated or not of one encoder, or do not
+                fit.
         """
         database = Database(folder)
         embeddings = tuple(

@@ -10,8 +10,10 @@ SERVICE: str = pb.DESCRIPTOR.services_by_name["Retrieval"].full_name
 
 
 def search_request(queries: Sequence[Query]) -> pb.SearchRequest:
-    """Raises:
-    UserError: a number that the message cannot represent.
+    """Return the message of a search.
+
+    Raises:
+        UserError: a number that the message cannot represent.
     """
     request = pb.SearchRequest()
     try:
@@ -24,8 +26,10 @@ def search_request(queries: Sequence[Query]) -> pb.SearchRequest:
 
 
 def query(message: pb.Query) -> Query:
-    """Raises:
-    UserError: a query that cannot be sent.
+    """Return the query of a message.
+
+    Raises:
+        UserError: a query that cannot be sent.
     """
     stated_fields = {
         name: getattr(message, name)

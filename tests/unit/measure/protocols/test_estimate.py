@@ -107,7 +107,7 @@ def test_a_state_in_which_a_method_gains_no_more_takes_no_time(states, trials):
 def test_what_has_no_seconds_is_named_and_not_counted():
     made = estimate(experiment(), estimates.measure(experiment()))
     assert made.sections == {}
-    assert made.not_estimated[0].startswith("variants (2): ")
+    assert made.not_estimated[0].startswith("2 variants: ")
     assert made.not_estimated[-1] == "items"
     assert made.downloads_gb["mpt-7b-instruct"] == pytest.approx(2 * 6_649_286_656 / 1e9)
     assert made.wall.likely == 0
