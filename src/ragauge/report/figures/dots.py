@@ -41,7 +41,7 @@ class Dots:
 
     axes: Mapping[str, Axis]  # the quantities, left to right
     # of a line of the table: the method, or another word, whose colour and marker it has
-    look: LineText = lambda line: str(line["method"])
+    look: LineText = lambda line: line["method"]
     name: LineText | None = None  # the text of its row; by default the name of its look
     by_dataset: bool = False
 
@@ -147,7 +147,7 @@ def _draw_panel(ax: Axes, block: Block, panel: _Panel, named: bool) -> None:
     models = list(dict.fromkeys(table["model"]))
     for line in part.to_dict("records"):
         y = float(labels.index(line["label"]))
-        _, colour, marker = style.method_style(str(line["style"]))
+        _, colour, marker = style.method_style(line["style"])
         hollow: dict[str, Any] = {"mfc": "white", "mec": colour, "mew": 0.9, "zorder": 3}
         if block.published:
             ax.set_facecolor(style.PUBLISHED_FACE)
@@ -177,7 +177,7 @@ def _handles(shown: Sequence[Block]) -> list[Any]:
     for block in (block for block in shown if block.published):
         for index, model in enumerate(dict.fromkeys(block.table["model"])):
             marker = style.series_style(index)[1]
-            handles.append(style.handle(str(model), style.INK, marker, hollow=True))
+            handles.append(style.handle(model, style.INK, marker, hollow=True))
         if block.table["measured"].notna().any():
             handles.append(style.handle("predicted", style.INK, "."))
     return handles

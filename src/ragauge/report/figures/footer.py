@@ -2,7 +2,7 @@
 precision, where.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ragauge.report.figures.style import counted
 from ragauge.results.cells import CellSource, Keys, Table
@@ -23,7 +23,7 @@ def footer(runs: Runs, table: Table) -> str:
     answered = [v for v in runs.run if _in(measured, v)]
     parts = [*_describe_answers(runs, answered), _timed(runs, measured)]
     if not any(parts):
-        parts = _describe_comparisons(runs, measured) or _describe_pipelines(runs, measured)
+        parts = [*_describe_comparisons(runs, measured), *_describe_pipelines(runs, measured)]
     if parts:
         return sentence(*parts)
     if table.empty:
@@ -36,7 +36,7 @@ def sentence(*parts: str) -> str:
     return "; ".join(filter(None, parts)) + "."
 
 
-def distinct(texts: Iterable[str]) -> list[str]:
+def distinct(texts: Iterable[str | None]) -> list[str]:
     """The texts, empty ones and repetitions left out."""
     return list(dict.fromkeys(filter(None, texts)))
 
@@ -50,36 +50,34 @@ def _place(blocks: Sequence[tuple[Keys, str | None]]) -> list[str]:
     with its device.
     """
     names = _listed(machine(block, device) for block, device in blocks)
-    torches = [(block.get("packages") or {}).get("torch") for block, _ in blocks]
+    torches = distinct((block.get("packages") or {}).get("torch") for block, _ in blocks)
     commits = distinct(commit(block) for block, _ in blocks)
     if len(commits) > FEW_COMMITS:
         commits = [f"{len(commits)} states of the code, named in provenance.json"]
-    versions = _listed([*(f"torch {torch}" for torch in torches if torch), *commits])
+    versions = ", ".join([*(f"torch {torch}" for torch in torches), *commits])
     return [f"machine: {names}" if names else "machine not recorded", versions]
 
 
 def _in(measured: Table, variant: Variant) -> bool:
     rows = measured[(measured["model"] == variant.model) & (measured["dataset"] == variant.dataset)]
-    if "variant" in rows.columns and (rows["variant"] != "").any():
+    if "variant" in rows and rows["variant"].any():
         rows = rows[rows["variant"].map(lambda names: variant.name in str(names).split(" − "))]
     return not rows.empty
 
 
-def _describe_answers(runs: Runs, answered: Sequence[Variant]) -> list[str]:
+def _describe_answers(runs: Runs, answered: Sequence[Variant]) -> Iterator[str]:
     if not answered:
-        return []
-    models = _listed(f"{v.model} ({v.engine})" for v in answered)
-    questions = _listed(
-        _questions(runs, answered, dataset)
-        for dataset in dict.fromkeys(v.dataset for v in answered)
-    )
-    place = _place([(provenance_of(v), v.device) for v in answered])
-    ranked = (v for v in answered if v.param("saliency") == "attention")
-    reduced = _listed(
+        return
+    yield "Measured: " + _listed(f"{v.model} ({v.engine})" for v in answered)
+    datasets = distinct(v.dataset for v in answered)
+    yield _listed(_questions(runs, answered, dataset) for dataset in datasets)
+    yield _listed(
         f"{v.name} ranks by the {v.param('reduce') or 'mean'} of attention over tokens"
-        for v in ranked
+        for v in answered
+        if v.param("saliency") == "attention"
     )
-    return [f"Measured: {models}", questions, reduced, "intervals: 95%", *place]
+    yield "intervals: 95%"
+    yield from _place([(provenance_of(v), v.device) for v in answered])
 
 
 def _timed(runs: Runs, measured: Table) -> str:
@@ -116,67 +114,51 @@ def _questions(runs: Runs, answered: Sequence[Variant], dataset: str) -> str:
     )
 
 
-def _describe_pipelines(runs: Runs, measured: Table) -> list[str]:
+def _describe_pipelines(runs: Runs, measured: Table) -> Iterator[str]:
     """Decoder, sequences, trials, threads and cores, filled indexes, intervals, machine, versions."""
-    if "interval" not in measured.columns:
-        return []
+    if "interval" not in measured:
+        return
     variants = set(measured["variant"])
     shown = [system for system in systems(runs) if system.keys["variant"] in variants]
     names = {pipeline.name for system in shown for pipeline in system.used}
     used = [p for p in pipelines(runs) if not p.missing and p.name in names]
     if not used:
-        return []
-    paired = (measured["quantity"] == AGAINST_NONE).any()
-    tasks = (
-        _listed(_sequences(p) for p in used if p.settings.task == task)
-        for task in ("perplexity", "generate")
-    )
-    models = _listed(
-        f"{p.specification.model} ({p.specification.dtype or 'dtype not recorded'})" for p in used
-    )
-    return [
-        f"Measured: {models}",
-        *tasks,
-        _disturbed(used),
-        _listed(_filled(system.index) for system in shown),
-        "intervals: 95% over sequences, of seconds the quartiles of the trials",
-        "in the figure those of a perplexity are of its paired difference from no retrieval"
-        if paired
-        else "",
-        *_place([(p.meta.get("provenance") or {}, p.specification.device) for p in used]),
-    ]
+        return
+    facts = [p.specification for p in used]
+    yield "Measured: " + _listed(f"{s.model} ({s.dtype or 'dtype not recorded'})" for s in facts)
+    for task in ("perplexity", "generate"):
+        yield _listed(_sequences(p) for p in used if p.settings.task == task)
+    yield _disturbed(used)
+    yield _listed(_filled(system.index) for system in shown)
+    yield "intervals: 95% over sequences, of seconds the quartiles of the trials"
+    if AGAINST_NONE in set(measured["quantity"]):
+        yield "in the figure those of a perplexity are of its paired difference from no retrieval"
+    yield from _place([(p.meta.get("provenance") or {}, p.specification.device) for p in used])
 
 
-def _describe_comparisons(runs: Runs, measured: Table) -> list[str]:
+def _describe_comparisons(runs: Runs, measured: Table) -> Iterator[str]:
     """Describe comparisons of stale queries: encoders, queries, texts, intervals, machine."""
-    if measured.empty or "stale_tokens" not in measured.columns:
-        return []
-    reports = [
-        (comparison, comparison.report) for comparison in comparisons(runs) if comparison.report
-    ]
-    texts = _listed(
+    if measured.empty or "stale_tokens" not in measured:
+        return
+    reports = [(found, found.report) for found in comparisons(runs) if found.report]
+    yield "Measured: chunks compared by " + _listed(found.encoder for found, _ in reports)
+    yield _listed(
         f"{len(report.queries)} queries in {counted(report.texts, 'text')} of {report.tokens} tokens"
-        f" {_source(comparison.text, comparison.database)}"
-        for comparison, report in reports
+        f" {_source(found.text, found.database)}"
+        for found, report in reports
     )
-    return [
-        f"Measured: chunks compared by {_listed(comparison.encoder for comparison, _ in reports)}",
-        texts,
-        _listed(_filled(comparison.index) for comparison, _ in reports),
-        "intervals: 95% over queries",
-        "machine: "
-        + (_listed(machine(report.provenance or {}) for _, report in reports) or "not recorded"),
-    ]
+    yield _listed(_filled(found.index) for found, _ in reports)
+    yield "intervals: 95% over queries"
+    machines = _listed(machine(report.provenance or {}) for _, report in reports)
+    yield f"machine: {machines or 'not recorded'}"
 
 
 def _sequences(pipeline: PipelineRun) -> str:
     settings = pipeline.settings
+    records = pipeline.all_records
     # by the ends of short texts
-    is_cut = any(record.tokens < settings.tokens for record in pipeline.all_records)
-    most = "at most " if is_cut else ""
-    sequences = (
-        f"{counted(len(pipeline.all_records), 'sequence')} of {most}{settings.tokens} tokens"
-    )
+    most = "at most " if any(record.tokens < settings.tokens for record in records) else ""
+    sequences = f"{counted(len(records), 'sequence')} of {most}{settings.tokens} tokens"
     if settings.task == "perplexity":
         return f"perplexity: {sequences} {_source(pipeline.text, pipeline.specification.database)}"
     where = f", decoder on cores {settings.cores}" if settings.cores else ""
@@ -191,10 +173,10 @@ def _source(text: str, database: str) -> str:
 
 def _disturbed(used: Sequence[PipelineRun]) -> str:
     shares = [p.load_share for p in used if p.settings.task == "generate"]
-    known = [share for share in shares if share is not None]
-    if len(known) < len(shares):
+    if None in shares:
         return "what other processes took of the machine was not always recorded"
-    return f"other processes took at most {max(known):.1%} of the machine" if known else ""
+    most = max((share or 0.0 for share in shares), default=None)
+    return "" if most is None else f"other processes took at most {most:.1%} of the machine"
 
 
 def _filled(index: IndexName | None) -> str:

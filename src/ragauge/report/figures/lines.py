@@ -3,6 +3,8 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
+from operator import attrgetter
 from typing import Any, Literal, TypeVar
 
 from ragauge.io.jsonl import JsonObject
@@ -14,7 +16,6 @@ from ragauge.results.cells import VALUES, Line, Table
 NOTHING = "Nothing to draw yet: no records of this run, and no published numbers for this item."
 Interval = tuple[float, float]
 Item = TypeVar("Item")
-Fill = Literal["full", "hollow"]
 Join = Literal["all", "best", "none"]
 NO_INTERVAL = (math.nan, math.nan)
 KEY_IN = 0.5
@@ -61,11 +62,11 @@ class Point:
     x_interval: Interval = NO_INTERVAL
     # the method or option whose colour and marker it has; empty: those of the line's place
     look: str = ""
-    curve: str | None = None  # the points that are joined; by default those of the line
+    curve: str = ""  # the points that are joined; by default those of the line
     order: float = 0.0  # along the curve, before x
     published: bool = False
     label: str = ""  # written next to it
-    fill: Fill = "full"
+    hollow: bool = False
     row: TableRow = field(default=TableRow({}, {}), compare=False)  # of the table
 
 
@@ -86,6 +87,8 @@ class Panel:
 
 
 RowText = Callable[[TableRow], str]
+Points = Iterable[Point]
+Groups = dict[str, list[Point]]  # by a text that they share
 
 
 def key_columns(table: Table) -> list[str]:
@@ -116,7 +119,7 @@ class Lines:
     # a row's line in the legend; by default its method's name
     line: str | RowText | None = None
     # whose colour and marker a row has; empty: those of the line's place
-    look: str | RowText = lambda row: str(row.keys.get("method", ""))
+    look: str | RowText = lambda row: row.keys.get("method", "")
     columns: Sequence[str] = ("measured", "published")
     join: Join = "all"
     share: bool = False
@@ -126,11 +129,11 @@ class Lines:
     def __call__(self, table: Table) -> Figure:
         return self.draw(self.points(table))
 
-    def draw(self, points: Iterable[Point]) -> Figure:
+    def draw(self, points: Points) -> Figure:
         panels = self.panels(points)
         return draw(panels, columns=self.across, share=self.share, nothing=self.nothing)
 
-    def panels(self, points: Iterable[Point]) -> list[Panel]:
+    def panels(self, points: Points) -> list[Panel]:
         return [
             Panel(title, self.x_axis, self.y_axis, part, self.join)
             for title, part in by_panel(points).items()
@@ -172,9 +175,9 @@ def variant(row: TableRow) -> str:
     return str(row.keys["variant"])
 
 
-def by_panel(points: Iterable[Point]) -> dict[str, list[Point]]:
+def by_panel(points: Points) -> Groups:
     """The points of each panel, by its title; panels of published numbers last."""
-    return _grouped(sorted(points, key=lambda p: p.published), lambda p: p.panel)
+    return _grouped(sorted(points, key=attrgetter("published")), attrgetter("panel"))
 
 
 def draw(
@@ -214,11 +217,11 @@ def best(points: Sequence[Point]) -> list[Point]:
     return _unbeaten(points, lambda p: (p.x, p.y))
 
 
-def swept(points: Iterable[Point]) -> set[str]:
+def swept(points: Points) -> set[str]:
     """The lines that have points at several x."""
     return {
         name
-        for name, line in _grouped(points, lambda p: p.line).items()
+        for name, line in _grouped(points, attrgetter("line")).items()
         if len({p.x for p in line}) > 1
     }
 
@@ -237,8 +240,8 @@ def _unbeaten(items: Iterable[Item], costs: Callable[[Item], tuple[float, float]
     return left
 
 
-def _grouped(points: Iterable[Point], key: Callable[[Point], str]) -> dict[str, list[Point]]:
-    groups: dict[str, list[Point]] = {}
+def _grouped(points: Points, key: Callable[[Point], str]) -> Groups:
+    groups: Groups = {}
     for point in points:
         groups.setdefault(key(point), []).append(point)
     return groups
@@ -262,19 +265,15 @@ def _draw_panel(
         ax.set_facecolor(style.PUBLISHED_FACE)
     if panel.stairs:
         corners = zip(*panel.stairs, strict=True)
-        dashes = (0, (3, 2))
-        ax.step(*corners, where="post", color=style.MUTED, lw=0.8, ls=dashes, zorder=1)
-    for curve in _grouped(panel.points, lambda p: p.line if p.curve is None else p.curve).values():
+        ax.step(*corners, where="post", color=style.MUTED, lw=0.8, ls=(0, (3, 2)), zorder=1)
+    for curve in _grouped(panel.points, lambda p: p.curve or p.line).values():
         _draw_curve(ax, panel, curve, *looks[curve[0].line])
     panel.x.apply(ax, "x", [p.x for p in scaled])
     panel.y.apply(ax, "y", [v for p in scaled for v in (p.y, p.y_interval[1])])
     labelled = panel.points
     if panel.join == "best":
-        labelled = [
-            point
-            for line in _grouped(panel.points, lambda p: p.line).values()
-            for point in best(line)
-        ]
+        by_line = _grouped(panel.points, attrgetter("line")).values()
+        labelled = list(chain.from_iterable(map(best, by_line)))
     _write_labels(ax, labelled)
 
 
@@ -286,7 +285,7 @@ def _draw_curve(ax: Axes, panel: Panel, curve: Sequence[Point], colour: str, mar
         )
     for point in curve:
         alpha = 1.0 if point in joined else 0.45
-        face, edge = ("white", 0.9) if point.fill == "hollow" else (colour, 0)
+        face, edge = ("white", 0.9) if point.hollow else (colour, 0)
         size = style.marker_size(marker)
         ax.plot(
             point.x,
@@ -331,7 +330,7 @@ def _looks(points: Sequence[Point]) -> dict[str, tuple[str, str]]:
     """Colour and marker of each line: its method's, paler and with another marker for each further
     line of a method.
     """
-    first = {name: line[0].look for name, line in _grouped(points, lambda p: p.line).items()}
+    first = {name: line[0].look for name, line in _grouped(points, attrgetter("line")).items()}
     if all(map(style.is_method, first.values())):
         first = dict(sorted(first.items(), key=lambda entry: style.method_order(entry[1])))
     methods = list(first.values())

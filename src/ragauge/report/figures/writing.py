@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from string import Template
 from typing import Literal
@@ -117,12 +118,11 @@ def wide(table: Table) -> tuple[list[Column], list[list[str]], list[str]]:
     """The table for readers: (columns, rows of text, numbered notes), one row for each set of keys;
     columns that hold nothing are left out.
     """
-    printed = set(table[table["published"].notna()]["quantity"])
     columns = []
-    for name in dict.fromkeys(table["quantity"]):
-        columns.append(Column(name, "measured"))
-        if name in printed:
-            columns.append(Column(name, "published"))
+    for name, part in table.groupby("quantity", sort=False):
+        columns.append(Column(str(name), "measured"))
+        if part["published"].notna().any():
+            columns.append(Column(str(name), "published"))
     notes: dict[str, int] = {}
     rows = []
     for row in lines.rows(table):
@@ -135,8 +135,9 @@ def wide(table: Table) -> tuple[list[Column], list[list[str]], list[str]]:
         rows.append([*keys, *texts, "/".join(map(str, sizes)), ", ".join(map(str, marks))])
     header = [Column(key, "key") for key in lines.key_columns(table)]
     header += [*columns, Column("n", "n"), Column("notes", "notes")]
-    filled = [i for i in range(len(header)) if not rows or any(row[i] for row in rows)]
-    return [header[i] for i in filled], [[row[i] for i in filled] for row in rows], list(notes)
+    filled = [any(texts) for texts in zip(*rows, strict=True)] or [True] * len(header)
+    shown = [list(compress(row, filled)) for row in rows]
+    return list(compress(header, filled)), shown, list(notes)
 
 
 def markdown(table: Table, description: str, footer: str) -> str:
@@ -195,9 +196,9 @@ def _cell(line: Line | None, column: Column) -> str:
         return text
     low = number(line["low"], quantity)
     high = number(line["high"], quantity)
-    between = f" [{low}, {high}]" if low and high else ""
-    p = line["p"]
-    return text + between + (f" p={p:.2g}" if math.isfinite(p) else "")
+    if low and high:
+        text += f" [{low}, {high}]"
+    return text + (f" p={line['p']:.2g}" if math.isfinite(line["p"]) else "")
 
 
 def _pipe(cells: Sequence[str]) -> str:
