@@ -2,13 +2,13 @@
 times and prices.
 """
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from ragauge.report.figures import Point, lines
+from ragauge.report.figures import Axis, Lines, Panel, Point, lines
+from ragauge.report.figures.lines import Join
 from ragauge.results import timing
-from ragauge.results.cells import Cell, Cells, CellSource, Measure, Measures, join, mean
+from ragauge.results.cells import Cell, Cells, CellSource, Measure, Measures, Table, join, mean
 from ragauge.results.measures import REFERENCES, on_shared, scored
 from ragauge.results.runs import Group, Runs, Variant
 from ragauge.results.states import NOT_ANSWERED, waits_for_documents
@@ -82,17 +82,35 @@ def on_frontier(group: Group, variants: Sequence[Variant], prices: Sequence[Meas
     few = Measure(reason="it has far fewer questions than others")
     n = len(next(iter(answers.values())))
     return dict.fromkeys(priced, few) | {
-        k: Measure(float(p), n=n) for k, p in zip(answers, probabilities, strict=True)
+        k: Measure(p, n=n) for k, p in zip(answers, probabilities, strict=True)
     }
 
 
-def staircase(points: Iterable[Point], chance: str) -> list[tuple[float, float]]:
-    """The frontier of the means of the points that have a probability, which is the quantity
-    `chance`.
+def plane(
+    title: str,
+    part: Table,
+    quantity: str,
+    label: str,
+    chance: str,
+    placed: Callable[[Point, float], Point],
+    join: Join = "all",
+) -> Panel:
+    """A panel of quality over a cost, its points `placed` by their probability of being on the
+    frontier, which is the quantity `chance`; the stairs are the frontier of the means of the points
+    that have one.
     """
-    return lines.steps(
-        (point.x, point.y) for point in points if not math.isnan(point.row.number(chance))
-    )
+    x = Axis(label, "log")
+    y = Axis(part["metric"].iloc[0], from_zero=True)
+    points = Lines(quantity, x, "quality", y).points(part)
+    chances = [point.row.number(chance) for point in points]
+    compared = [p for p, probability in zip(points, chances, strict=True) if probability >= 0]
+    stairs = lines.steps((point.x, point.y) for point in compared)
+    return Panel(title, x, y, list(map(placed, points, chances)), join, stairs)
+
+
+def has_run_times(part: Table, quantity: str) -> bool:
+    """Whether values of a quantity are of the answering run, not of the latency protocol."""
+    return bool(((part["quantity"] == quantity) & (part["source"] == CellSource.RECORDS)).any())
 
 
 def served(variant: Variant) -> Measures:
@@ -106,13 +124,13 @@ def served(variant: Variant) -> Measures:
     )
     seconds = partial(timing.quartiles, note=join(note, *remarks), source=CellSource.RECORDS)
     answers = [r.first_answer_s for r in responses if r.first_answer_s is not None]
-    thoughts = [float(response.thought_tokens) for response in responses]
+    thoughts = [response.thought_tokens for response in responses]
     sources = {r.thought_tokens_source for r in responses if r.thought_tokens_source}
     counted_by = " and ".join(sorted(sources))
     moments = [response.token_s for response in responses if response.token_s]
     first = [token_s[0] for token_s in moments]
     later = [r.per_token_s for r in responses if r.per_token_s is not None]
-    prompts = [float(r.prompt_tokens) for r in responses if r.prompt_tokens]
+    prompts = [r.prompt_tokens for r in responses if r.prompt_tokens]
     unknown = "the server does not count what it found in its cache"
     return {
         "served_first_token_s": seconds(first),

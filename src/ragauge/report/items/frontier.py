@@ -26,16 +26,17 @@ panels may not.
 from dataclasses import replace
 
 from ragauge.config.reads import Reads, every
-from ragauge.report.figures import Axis, Figure, Lines, Panel, Point, lines, style
+from ragauge.report.figures import Figure, Panel, Point, lines, style
 from ragauge.report.items._frontier import (
     LIKELY,
     by_state,
+    has_run_times,
     latencies,
     on_frontier,
+    plane,
     served,
-    staircase,
 )
-from ragauge.results.cells import Cells, CellSource, Table, frame, noted, row_cells
+from ragauge.results.cells import Cells, Table, frame, noted, row_cells
 from ragauge.results.measures import REFERENCES, metric_name, quality
 from ragauge.results.runs import ELSEWHERE, Group, Runs
 from ragauge.results.states import online_cost, preparation
@@ -97,19 +98,14 @@ def _chance(quantity: str) -> str:
 def _panel(title: str, part: Table) -> Panel:
     known = set(part[part["measured"].notna()]["quantity"])
     quantity = next((q for q in COSTS if q in known), "online_cycles")
-    run_only = ((part["quantity"] == quantity) & (part["source"] == CellSource.RECORDS)).any()
-    x = Axis(COSTS[quantity] + (", answering run" if run_only else ""), "log")
-    y = Axis(str(part["metric"].iloc[0]), from_zero=True)
-    points = Lines(quantity, x, "quality", y).points(part)
-    placed = [_placed(point, _chance(quantity)) for point in points]
-    return Panel(title, x, y, placed, join="none", stairs=staircase(points, _chance(quantity)))
+    label = COSTS[quantity] + (", answering run" if has_run_times(part, quantity) else "")
+    return plane(title, part, quantity, label, _chance(quantity), _placed, "none")
 
 
-def _placed(point: Point, chance: str) -> Point:
+def _placed(point: Point, probability: float) -> Point:
     """The point, labelled where it is likely to be on the frontier; one of the others where not,
     the plain prompt and references apart.
     """
-    probability = point.row.number(chance)
     name = point.row.keys["variant"].replace("_", " ")
     if probability >= LIKELY:
         return replace(point, label=f"{name} {probability:.2f}")

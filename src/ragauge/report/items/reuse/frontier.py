@@ -17,8 +17,15 @@ from collections import defaultdict
 from dataclasses import replace
 
 from ragauge.config.reads import Reads
-from ragauge.report.figures import Axis, Figure, Lines, Panel, Point, lines
-from ragauge.report.items._frontier import LIKELY, by_state, latencies, on_frontier, staircase
+from ragauge.report.figures import Figure, Panel, Point, lines
+from ragauge.report.items._frontier import (
+    LIKELY,
+    by_state,
+    has_run_times,
+    latencies,
+    on_frontier,
+    plane,
+)
 from ragauge.report.items.reuse._family import (
     AT_FLOOR,
     KNOBS,
@@ -29,7 +36,7 @@ from ragauge.report.items.reuse._family import (
     floor,
     knob,
 )
-from ragauge.results.cells import Cell, Cells, CellSource, Table, frame, noted
+from ragauge.results.cells import Cell, Cells, Table, frame, noted
 from ragauge.results.measures import REFERENCES, metric_name, quality
 from ragauge.results.runs import Group, Runs
 from ragauge.results.times import STATE_WORDS, State
@@ -93,24 +100,18 @@ def _group(group: Group, state: State) -> Cells:
 
 def _panel(title: str, part: Table) -> Panel:
     notes = f"\n{AT_FLOOR}" if part["note"].str.contains(AT_FLOOR).any() else ""
-    own = (part["source"] == CellSource.RECORDS) & (part["quantity"] == FIRST)
-    x = Axis("first token (s), " + ("answering run" if own.any() else "latency protocol"), "log")
-    y = Axis(str(part["metric"].iloc[0]), from_zero=True)
-    points = Lines(FIRST, x, "quality", y).points(part)
-    return Panel(
-        title + notes, x, y, [_placed(point) for point in points], stairs=staircase(points, CHANCE)
-    )
+    origin = "answering run" if has_run_times(part, FIRST) else "latency protocol"
+    return plane(title + notes, part, FIRST, f"first token (s), {origin}", CHANCE, _placed)
 
 
-def _placed(point: Point) -> Point:
+def _placed(point: Point, probability: float) -> Point:
     """The point in its curve, labelled with the value of the knob and what distinguishes the curve."""
     keys = point.row.keys
-    likely = point.row.number(CHANCE) >= LIKELY
-    _, _, others = str(keys["curve"]).partition(", ")
-    label = (
-        ""
-        if keys["value"] == ""
-        else f"{others.partition(',')[0].replace('_', ' ')} {keys['value']:g}".strip()
-    )
-    shown = replace(point, curve=keys["curve"], order=float(keys["value"] or 0), label=label)
-    return shown if likely else replace(shown, fill="hollow", y_interval=lines.NO_INTERVAL)
+    _, _, others = keys["curve"].partition(", ")
+    label = ""
+    if keys["value"] != "":
+        label = f"{others.partition(',')[0].replace('_', ' ')} {keys['value']:g}".strip()
+    shown = replace(point, curve=keys["curve"], order=keys["value"] or 0, label=label)
+    if probability >= LIKELY:
+        return shown
+    return replace(shown, hollow=True, y_interval=lines.NO_INTERVAL)
