@@ -58,7 +58,7 @@ class Frontiers(SystemLines):
 
 def schedule(row: TableRow) -> str:
     """A row's line in a plane: its schedule, with its options."""
-    label = style.method_label(str(row.keys["method"]))
+    label = style.method_label(row.keys["method"])
     return f"{label}, {row.keys['options']}" if row.keys["options"] else label
 
 

@@ -2,8 +2,9 @@
 pairs of systems.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import product
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from ragauge.io.jsonl import JsonObject
@@ -22,6 +23,8 @@ LOGGED = (
 KINDS = {"no_retrieval": "no_retrieval", "retro": "retro", "piperag_s3": "piperag"}
 SPEEDUP = "speedup_at_no_higher_perplexity"
 GAIN = "perplexity_gain_at_no_higher_latency"
+NO_PAIR = "not run: no baseline and PipeRAG over this index were both scored and timed"
+NOT_AS_GOOD = "no PipeRAG is at once as good and as fast as the baseline"
 
 
 class Scored(NamedTuple):
@@ -61,12 +64,12 @@ def logged(*, swept: bool) -> list[Cell]:
         if swept != any(name in line["log"] for name in ("_interval_", "_nprobe_")):
             continue
         kind = "piperag" if line["staleness"] == "1" else "retro"
-        if line["no_retrieval"] == "1":
-            kind = "no_retrieval"
+        kind = "no_retrieval" if line["no_retrieval"] == "1" else kind
         database = line["config_set"].partition("_eval_")[2].removesuffix(".json")
         dataset = "wikipedia" if line["config_set"].startswith("wikipedia") else "realnews"
         interval, nprobe = (
-            int(line[k]) if line[k].isdigit() else "" for k in ("retrieval_interval", "nprobe")
+            int(text) if text.isdigit() else ""
+            for text in (line["retrieval_interval"], line["nprobe"])
         )
         keys = row(dataset, kind, nprobe=nprobe, index=IndexName(database) if database else "")
         if kind != "no_retrieval":
@@ -84,28 +87,32 @@ def _options(line: Mapping[str, str]) -> str:
     return ", ".join(parts)
 
 
-def best_speedups(group: Systems, baseline: str, shared: set[SequenceKey]) -> Cells:
-    """Yield for each index the largest speedup over the baseline at no higher perplexity."""
-    for keys, pairs in _by_index(group, baseline, shared):
-        measure = _no_pair(pairs)
-        fitting = [(a, b) for a, b in pairs if b.perplexity <= a.perplexity]
-        if fitting:
-            a, b = max(fitting, key=lambda pair: pair[0].seconds / pair[1].seconds)
-            measure = noted(sequences.speedup(a.system, b.system), _name(a, b))
-        yield Cell(keys, SPEEDUP, measure)
-
-
-def best_gains(group: Systems, shared: set[SequenceKey]) -> Cells:
-    """Yield for each index how much lower PipeRAG's perplexity is at no higher latency than
-    RETRO's.
+def best_pairs(
+    group: Systems, baseline: str, shared: set[SequenceKey], quantity: str = SPEEDUP
+) -> Cells:
+    """Yield for each index the largest speedup over the baseline at no higher perplexity, or the
+    largest gain of perplexity over it at no higher latency.
     """
-    for keys, pairs in _by_index(group, "retro", shared):
-        measure = _no_pair(pairs)
-        fitting = [(a, b) for a, b in pairs if b.seconds <= a.seconds]
+    for keys, pairs in _by_index(group, baseline, shared):
+        if quantity == SPEEDUP:
+            fitting = [
+                (a.seconds / b.seconds, a, b) for a, b in pairs if b.perplexity <= a.perplexity
+            ]
+        else:
+            fitting = [
+                (a.perplexity - b.perplexity, a, b) for a, b in pairs if b.seconds <= a.seconds
+            ]
+        measure = Measure(reason=NOT_AS_GOOD if pairs else NO_PAIR)
         if fitting:
-            a, b = max(fitting, key=lambda pair: pair[0].perplexity - pair[1].perplexity)
-            measure = Measure(a.perplexity - b.perplexity, n=1, note=_name(a, b))
-        yield Cell(keys, GAIN, measure)
+            most, a, b = max(fitting, key=itemgetter(0))
+            measure = Measure(most, n=1)
+            if quantity == SPEEDUP:
+                measure = sequences.speedup(a.system, b.system)
+            systems = (
+                f"{s.kind} interval {s.interval} nprobe {s.keys['nprobe']}" for s, *_ in (a, b)
+            )
+            measure = noted(measure, f"the luckiest pair: {', '.join(systems)}")
+        yield Cell(keys, quantity, measure)
 
 
 def claims() -> list[Cell]:
@@ -117,10 +124,13 @@ def claims() -> list[Cell]:
         SPEEDUP: "max_speedup_over_retro_at_equal_or_lower_perplexity",
         GAIN: "max_perplexity_reduction_at_equal_latency",
     }
-    note = Measure(note=OTHER)
-    return [
-        Cell(keys, quantity, note, statement("piperag", name)) for quantity, name in names.items()
-    ]
+    return stated(keys, names, OTHER)
+
+
+def stated(keys: Keys, names: Mapping[str, str], note: str) -> list[Cell]:
+    """Numbers of the paper's text, `names` by quantity, with a note."""
+    measure = Measure(note=note)
+    return [Cell(keys, q, measure, statement("piperag", name)) for q, name in names.items()]
 
 
 def _by_index(
@@ -140,16 +150,3 @@ def _by_index(
                     measured[system.kind].append(Scored(system, perplexity, seconds))
         pairs = list(product(measured[baseline], measured["piperag"]))
         yield keys | {"method": f"piperag − {baseline}"}, pairs
-
-
-def _name(*pair: Scored) -> str:
-    systems = (f"{s.kind} interval {s.interval} nprobe {s.keys['nprobe']}" for s, *_ in pair)
-    return f"the luckiest pair: {', '.join(systems)}"
-
-
-def _no_pair(pairs: Sequence[Pair]) -> Measure:
-    if pairs:
-        return Measure(reason="no PipeRAG is at once as good and as fast as the baseline")
-    return Measure(
-        reason="not run: no baseline and PipeRAG over this index were both scored and timed"
-    )

@@ -33,7 +33,7 @@ def table(runs: Runs) -> Table:
 
 
 def _group(group: Systems) -> Cells:
-    scored = [system for system in group if system.scored is not None]
+    scored = [system for system in group if system.scored]
     shared = sequences.shared_keys(scored)
     for system in scored:
         yield from sequences.quality(scored, system, shared)

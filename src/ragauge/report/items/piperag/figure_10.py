@@ -10,6 +10,7 @@ points.
 """
 
 from dataclasses import replace
+from operator import attrgetter
 
 from ragauge.config.reads import Reads
 from ragauge.report.figures import Figure, Point
@@ -19,6 +20,7 @@ from ragauge.results.cells import Cell, Cells, Measure, Table, noted, row_cells
 from ragauge.results.runs import Runs
 from ragauge.results.systems import Systems, grouped
 
+SEARCH = attrgetter("interval", "nprobe", "index", "options")
 SHOWN = ("retro", "retro_plus", "piperag")
 
 READS = Reads(pipelines=("no_retrieval", *SHOWN))
@@ -48,31 +50,31 @@ def _at_interval(point: Point) -> Point:
     `hide` is no part of the curve over nprobe.
     """
     interval, nprobe = (point.row.keys[name] for name in ("interval", "nprobe"))
-    curve, label = (f"{point.line}, {nprobe}", nprobe) if nprobe == "hide" else (None, f"n{nprobe}")
-    order = point.row.number("nprobe")
-    return replace(
-        point, panel=f"m = {interval}\n{point.panel}", curve=curve, label=label, order=order
+    moved = replace(
+        point,
+        panel=f"m = {interval}\n{point.panel}",
+        label=f"n{nprobe}",
+        order=point.row.number("nprobe"),
     )
+    if nprobe == "hide":
+        return replace(moved, curve=f"{point.line}, {nprobe}", label=nprobe)
+    return moved
 
 
 def _group(group: Systems) -> Cells:
     systems = [s for s in group if s.kind in SHOWN]
     shared = sequences.shared_keys(systems)
     for system in systems:
-        yield Cell(system.keys, "interval_tokens", Measure(float(system.interval), n=1))
+        yield Cell(system.keys, "interval_tokens", Measure(system.interval, n=1))
         yield from sequences.quality(group, system, shared)
         times = {"latency_s": sequences.latency(system), "waited_s": sequences.waited(system)}
         yield from row_cells(system.keys, times)
-        same = (system.interval, system.nprobe, system.index, system.options)
-        alike = [s for s in group if (s.interval, s.nprobe, s.index, s.options) == same]
+        alike = [s for s in group if SEARCH(s) == SEARCH(system)]
         # the same search with fresh queries; at 64 tokens that is RETRO itself
         fresh = next((s for s in alike if s.kind in ("retro_plus", "retro")), None)
-        if system.kind == "piperag" and fresh is not None:
+        if system.kind == "piperag" and fresh:
             stale = sequences.difference(system.scored, fresh.scored)
-            measures = {
-                "stale_minus_fresh_nats": noted(
-                    stale, f"against {fresh.kind} at the same interval and nprobe"
-                ),
-                "speedup_over_fresh": sequences.speedup(fresh, system),
-            }
+            stale = noted(stale, f"against {fresh.kind} at the same interval and nprobe")
+            speedup = sequences.speedup(fresh, system)
+            measures = {"stale_minus_fresh_nats": stale, "speedup_over_fresh": speedup}
             yield from row_cells(system.keys, measures)

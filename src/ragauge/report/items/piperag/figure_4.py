@@ -11,7 +11,10 @@ its repository. Those of one retrieval were scored with its neighbours encoded a
 drawn vectors hold no more text and are left out.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
+from operator import attrgetter
+from typing import Any
 
 from ragauge.config.reads import Reads
 from ragauge.report.figures import Axis, Figure, Point, TableRow, lines
@@ -24,6 +27,7 @@ from ragauge.results.systems import KINDS, System, Systems, grouped
 
 SIZE = "database_chunks"
 DUPLICATES = "near_duplicates"
+ASKED = attrgetter("database", "kind", "interval", "nprobe", "options")
 ONE_SIZE = "No system of this run used databases of two sizes; the table has what there is."
 
 READS = Reads(pipelines=KINDS)
@@ -63,39 +67,32 @@ def _group(group: Systems) -> Cells:
     shared = sequences.shared_keys(systems)
     for system in systems:
         facts = system.index_facts
-        more = ((DUPLICATES, "keep"),) if _has_duplicates(system) else ()
+        more = ((DUPLICATES, "keep"),) if _settings(system).get(DUPLICATES) == "keep" else ()
         keys = system.keys | {"options": Options((*system.options, *more))}
         yield from (replace(cell, keys=keys) for cell in sequences.quality(group, system, shared))
         twin = next((s for s in systems if _is_twin(s, system)), None) if more else None
-        if twin is not None:
+        if twin:
             gain = noted(
                 sequences.difference(system.scored, twin.scored),
                 f"kept minus dropped ({twin.index})",
             )
             yield Cell(keys, "near_duplicates_nats", gain)
-        if facts is not None and facts.vectors is None:
+        if facts and facts.vectors is None:
             yield Cell(keys, SIZE, Measure(reason="not known: no recall.json of this index"))
-        elif facts is not None:
-            shards = facts.settings.get("shards")
+        elif facts:
+            shards = _settings(system).get("shards")
             note = f"the first {shards} shards" if shards else ""
-            yield Cell(keys, SIZE, Measure(float(facts.vectors or 0), n=1, note=note))
+            yield Cell(keys, SIZE, Measure(facts.vectors or 0, n=1, note=note))
 
 
-def _has_duplicates(system: System) -> bool:
-    facts = system.index_facts
-    return facts is not None and facts.settings.get(DUPLICATES) == "keep"
+def _settings(system: System) -> Mapping[str, Any]:
+    """Return the settings of a system's index; none where it asks no index."""
+    return system.index_facts.settings if system.index_facts else {}
 
 
 def _is_twin(other: System, system: System) -> bool:
     """Return whether the other asks the same shards alike, without near-duplicates of the text."""
-    if other.index_facts is None or _has_duplicates(other):
+    if other.index_facts is None or _settings(other).get(DUPLICATES) == "keep":
         return False
-    first, second = (
-        (s.database, s.kind, s.interval, s.nprobe, s.options, _shards(s)) for s in (other, system)
-    )
-    return first == second
-
-
-def _shards(system: System) -> int | None:
-    """Return how many of the database's shards the index takes; None: all, or no index."""
-    return system.index_facts.settings.get("shards") if system.index_facts else None
+    shards, own_shards = (_settings(s).get("shards") for s in (other, system))
+    return shards == own_shards and ASKED(other) == ASKED(system)

@@ -24,9 +24,7 @@ READS = Reads(pipelines=("no_retrieval", *KINDS))
 
 def table(runs: Runs) -> Table:
     logged = _published.logged(swept=True)
-    lists = [
-        Cell(c.keys, LISTS, Measure(), float(c.keys["nprobe"])) for c in logged if c.keys["nprobe"]
-    ]
+    lists = [Cell(c.keys, LISTS, Measure(), c.keys["nprobe"]) for c in logged if c.keys["nprobe"]]
     return grouped(runs, _group, logged + lists)
 
 
@@ -58,7 +56,7 @@ def _group(group: Systems) -> Cells:
         for s in group
         if s.kind in KINDS and s.fixed_nprobe is not None and s.index and not s.index.filled
     ]
-    scored = [s for s in searched if s.scored is not None or s.requested("perplexity")]
+    scored = [s for s in searched if s.scored or s.requested("perplexity")]
     nprobes: dict[IndexName | None, set[int | None]] = {}
     for system in scored:
         nprobes.setdefault(system.index, set()).add(system.fixed_nprobe)
@@ -67,4 +65,4 @@ def _group(group: Systems) -> Cells:
     shared = sequences.shared_keys(swept)
     for system in swept:
         yield from sequences.quality(group, system, shared)
-        yield Cell(system.keys, LISTS, Measure(float(system.fixed_nprobe or 0), n=1))
+        yield Cell(system.keys, LISTS, Measure(system.fixed_nprobe or 0, n=1))

@@ -40,5 +40,5 @@ def _group(group: Systems) -> Cells:
         if system.kind != "random":
             yield Cell(system.keys, "latency_s", sequences.latency(system))
         yield from sequences.control(group, system)
-    yield from _published.best_speedups(group, "retro", shared)
-    yield from _published.best_gains(group, shared)
+    for quantity in (_published.SPEEDUP, _published.GAIN):
+        yield from _published.best_pairs(group, "retro", shared, quantity)

@@ -17,7 +17,6 @@ from ragauge.report.figures import Figure
 from ragauge.report.items.piperag import _lines, _published
 from ragauge.results import sequences
 from ragauge.results.cells import (
-    Cell,
     Cells,
     CellSource,
     Keys,
@@ -27,7 +26,6 @@ from ragauge.results.cells import (
     noted,
     row_cells,
 )
-from ragauge.results.publications import statement
 from ragauge.results.runs import Runs
 from ragauge.results.systems import System, Systems, grouped
 
@@ -47,14 +45,10 @@ READS = Reads(pipelines=SHOWN)
 
 def table(runs: Runs) -> Table:
     keys = _published.row("the paper's text", "piperag")
-    note = Measure(
-        note="not run in an experiment: benchmarks/pipeline.py measures it; published for another model"
+    note = (
+        "not run in an experiment: benchmarks/pipeline.py measures it; published for another model"
     )
-    printed = [
-        Cell(keys, quantity, note, statement("piperag", name))
-        for quantity, name in STATEMENTS.items()
-    ]
-    return grouped(runs, _group, printed)
+    return grouped(runs, _group, _published.stated(keys, STATEMENTS, note))
 
 
 def draw(table: Table) -> Figure:
@@ -70,9 +64,7 @@ def draw(table: Table) -> Figure:
 
 
 def _group(group: Systems) -> Cells:
-    systems = [
-        s for s in group if s.kind in SHOWN and (s.timed is not None or s.requested("generate"))
-    ]
+    systems = [s for s in group if s.kind in SHOWN and (s.timed or s.requested("generate"))]
     shared = sequences.shared_keys(systems)
     for system in systems:
         yield from sequences.quality(group, system, shared)

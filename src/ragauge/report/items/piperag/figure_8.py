@@ -33,4 +33,4 @@ def _group(group: Systems) -> Cells:
     for system in systems:
         yield from sequences.quality(group, system, shared)
         yield Cell(system.keys, "latency_s", sequences.latency(system))
-    yield from _published.best_speedups(group, "retro_plus", shared)
+    yield from _published.best_pairs(group, "retro_plus", shared)

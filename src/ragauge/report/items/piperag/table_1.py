@@ -22,7 +22,6 @@ from ragauge.report.items.piperag import _lines, _published
 from ragauge.results import sequences
 from ragauge.results.cells import Cell, Cells, Line, Measure, Table, noted, row_cells
 from ragauge.results.pipelines import SequenceKey
-from ragauge.results.publications import statement
 from ragauge.results.runs import Runs
 from ragauge.results.systems import System, Systems, in_columns, in_groups, plain
 
@@ -49,15 +48,13 @@ def table(runs: Runs) -> Table:
     # the overhead of nprobe hide in the paper's text, in rows of their own: they are of another model
     for end in ("min", "max"):
         keys = _published.row(f"the paper's text, {end}imum", "piperag", nprobe="hide")
-        value = statement("piperag", f"s3_latency_overhead_{end}")
-        cells.append(Cell(keys, OVERHEAD, Measure(note=_published.OTHER), value))
+        cells += _published.stated(keys, {OVERHEAD: f"s3_latency_overhead_{end}"}, _published.OTHER)
     return in_columns(cells)
 
 
 def _row_name(line: Line) -> str:
-    interval = (
-        f", m = {line['interval']}" if line["method"] == "piperag" and line["interval"] else ""
-    )
+    is_set = line["method"] == "piperag" and line["interval"]
+    interval = f", m = {line['interval']}" if is_set else ""
     index = f", index {line['index'].label}" if line["index"] else ""
     searched = _lines.database(line, ", ") + index
     label = style.method_label(line["method"]) + interval
@@ -68,11 +65,11 @@ draw = Dots(AXES, name=_row_name)
 
 
 def _line(cell: Cell) -> PublishedKey:
-    return _published.dataset(str(cell.keys["dataset"])), str(cell.keys["method"]), cell.quantity
+    return _published.dataset(cell.keys["dataset"]), cell.keys["method"], cell.quantity
 
 
 def _group(values: Mapping[PublishedKey, float | None], group: Systems) -> Cells:
-    timed = {s.index for s in group if s.timed is not None or s.requested("generate")}
+    timed = {s.index for s in group if s.timed or s.requested("generate")}
     compared = [
         s
         for s in plain(group)
@@ -121,25 +118,20 @@ def _row(base: System | None, system: System, shared: set[SequenceKey]) -> Cells
         "ideal_overlap_s": sequences.ideal_overlap(system),
         "waited_s": sequences.waited(system),
     }
-    if base is not None and system is not base:
-        measures |= {
-            "latency_difference_s": _difference(measures["latency_s"], sequences.latency(base)),
-            "perplexity_difference": _difference(
-                measures["perplexity"], sequences.perplexity(base, shared)
-            ),
-        }
+    if base and system is not base:
+        seconds = _difference(measures["latency_s"], sequences.latency(base))
+        quality = _difference(measures["perplexity"], sequences.perplexity(base, shared))
+        measures |= {"latency_difference_s": seconds, "perplexity_difference": quality}
     yield from row_cells(system.keys, measures)
     scanned = system.chosen_nprobes
     if scanned and system.hides_search:
-        spread = median(scanned), float(min(scanned)), float(max(scanned))
+        spread = median(scanned), min(scanned), max(scanned)
         nprobe = Measure(*spread, len(scanned), note="median, least and most of its retrievals")
         yield Cell(system.keys, "nprobe_chosen", nprobe)
     if system.kind != "no_retrieval":
-        ratio = (
-            sequences.speedup(system, base)
-            if base is not None
-            else Measure(reason="not run: no_retrieval")
-        )
+        ratio = Measure(reason="not run: no_retrieval")
+        if base:
+            ratio = sequences.speedup(system, base)
         value, low, high = (
             None if v is None else 100 * (v - 1) for v in (ratio.value, ratio.low, ratio.high)
         )

@@ -10,7 +10,7 @@ texts that have its names, such as c4_t5 for C4.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ragauge.config.reads import Reads
@@ -76,7 +76,7 @@ def draw(table: Table) -> Figure:
         COSINE,
         Axis("cosine similarity"),
         line,
-        look=lambda row: str(row.keys["dataset"]),
+        look=lambda row: row.keys["dataset"],
     )
     return plot.draw(replace(p, panel=p.panel.partition("\n")[0]) for p in plot.points(table))
 
@@ -110,11 +110,11 @@ def _measured(
         yield Cell(row, COSINE, cosine, of_text.get(stale))
         # of the fresh, of the stale
         chunks = [(query.chunks[0], query.chunks[1 + number]) for query in report.queries]
-        alike = [None if min(pair) < 0 else float(pair[0] == pair[1]) for pair in chunks]
+        alike = [None if min(pair) < 0 else pair[0] == pair[1] for pair in chunks]
         yield Cell(row, "same_chunk", _mean(runs, alike, SHARE))
 
 
-def _mean(runs: Runs, values: list[float | None], limits: Limits | None) -> Measure:
+def _mean(runs: Runs, values: Sequence[float | None], limits: Limits | None) -> Measure:
     finite = [v for v in values if v is not None and math.isfinite(v)]
     nothing = len(values) - len(finite)
     note = f"{nothing} of {len(values)} queries found nothing" if nothing else ""
