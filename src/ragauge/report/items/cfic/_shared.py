@@ -81,8 +81,7 @@ def as_published(variants: Iterable[Variant]) -> Variant | None:
     """Return CFIC as the paper has it (k=3, d=256), else the first variant that has all of its
     options on.
     """
-    candidates = filter(is_cfic, variants)
-    return max(candidates, key=lambda v: v.is_default("cfic"), default=None)
+    return max(filter(is_cfic, variants), key=lambda v: v.is_default("cfic"), default=None)
 
 
 def without_prefix(table: Table) -> Table:
@@ -116,7 +115,8 @@ def base_of(group: Group) -> str | None:
     finds = config.training[config.trainings(group.model)[-1]].model
     answers = config.training[entry.training].model if entry.training else entry.source
     for label, m in config.models.items():
-        if (m.source, config.models[m.finder].source if m.finder else m.source) == (answers, finds):
+        finder = config.models[m.finder] if m.finder else m
+        if (m.source, finder.source) == (answers, finds):
             return label
     return answers
 
@@ -134,12 +134,13 @@ def cells(variant: Variant, keys: Keys, measures: Measures) -> Cells:
 def not_run(group: Group, is_alike: Callable[[Variant], bool], default: str) -> Measure:
     """Why a row of such variants has no number there; `default` where there is no such variant."""
     alike = [v for v in group.runs.variants if v.model == group.model and is_alike(v)]
-    missing = [v for v in alike if v.group == group and v.missing]
-    if missing:
-        return Measure(reason=f"not run: {missing[0].missing} for variant {missing[0].name}")
-    elsewhere = min((v.name for v in alike), default="")
-    not_here = f"not run: variant {elsewhere} is not asked of {group.dataset}"
-    return Measure(reason=not_here if alike else default)
+    for variant in alike:
+        if variant.group == group and variant.missing:
+            return Measure(reason=f"not run: {variant.missing} for variant {variant.name}")
+    if alike:
+        elsewhere = min(v.name for v in alike)
+        default = f"not run: variant {elsewhere} is not asked of {group.dataset}"
+    return Measure(reason=default)
 
 
 def runs_every_method(group: Group) -> bool:
@@ -216,21 +217,21 @@ def timed_variants(runs: Runs, latency: LatencyTimes) -> list[Variant]:
     return [runs.named(latency.model, name) for name in latency.variants]
 
 
-def why_not(group: Group) -> str:
+def clock(group: Group) -> LatencyTimes | Measure:
+    """The latency file of a group; or why it has no times."""
     latency = group.timed
     if latency is None:
-        return f"not timed: no file of the latency rule for {group.dataset}"
-    return f"timing refused: {latency.refused}" if latency.refused else ""
+        return Measure(reason=f"not timed: no file of the latency rule for {group.dataset}")
+    return Measure(reason=f"timing refused: {latency.refused}") if latency.refused else latency
 
 
 def finding(group: Group, variant: Variant, stage: str | None = None) -> Measure:
     """Median milliseconds from the question to the first token of the answer, less the reading of
     its prompt; or of a stage.
     """
-    latency = group.timed
-    reason = why_not(group)
-    if latency is None or reason:
-        return Measure(reason=reason)
+    latency = clock(group)
+    if isinstance(latency, Measure):
+        return latency
     if variant.name not in latency.variants:
         missing = f"{variant.name} is not in the latency protocol of {group.dataset}"
         return Measure(reason=f"not timed: {missing}")
@@ -243,8 +244,8 @@ def finding_in_batch(group: Group, variant: Variant) -> Measure:
     """Milliseconds of one of several questions whose evidence is found side by side; of one alone
     where none were.
     """
-    latency = group.timed
-    if latency is None or latency.refused or latency.evidence_batches is None:
+    latency = clock(group)
+    if isinstance(latency, Measure) or latency.evidence_batches is None:
         return finding(group, variant)
     values = [1000 * trial.evidence_s for trial in latency.evidence_trials(variant.name)]
     batch = f"{latency.evidence_batches.questions} questions side by side"
@@ -256,15 +257,14 @@ def speedup(group: Group, slow: Variant, fast: Variant) -> tuple[str, Measure]:
     """(`measured_speedup_<device>`, slow over fast until the evidence is known), in the same
     interleaved trials.
     """
-    latency = group.timed
-    reason = why_not(group)
-    quantity = f"{TIMED}_{latency.device if latency else 'cpu'}"
-    if latency is None or reason:
-        return quantity, Measure(reason=reason)
+    quantity = f"{TIMED}_{group.timed.device if group.timed else 'cpu'}"
+    latency = clock(group)
+    if isinstance(latency, Measure):
+        return quantity, latency
     a = _milliseconds(latency, slow)
     b = _milliseconds(latency, fast)
     if not a or not b:
-        return quantity, Measure(reason=f"{(slow if not a else fast).name} was not timed")
+        return quantity, Measure(reason=f"{(fast if a else slow).name} was not timed")
     return quantity, ratio(a, b, group.runs.seed, n=min(len(a), len(b)))
 
 

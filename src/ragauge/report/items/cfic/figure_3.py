@@ -54,5 +54,5 @@ def _group(group: Group) -> Cells:
     if len(known) > 1:
         luckiest = max(known, key=lambda v: known[v])
         note = f"the best of {', '.join(str(v.param('d')) for v in known)} on these questions"
-        measure = Measure(float(luckiest.param("d")), n=measures[luckiest].n, note=note)
+        measure = Measure(luckiest.param("d"), n=measures[luckiest].n, note=note)
         yield Cell(keys | {"d": "", "variant": luckiest.name}, "best_d", measure)

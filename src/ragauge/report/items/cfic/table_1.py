@@ -53,9 +53,7 @@ def draw(table: Table) -> Figure:
         "average_words": Axis("words of a document"),
         "average_tokens": Axis("tokens of a document"),
     }
-    dots = Dots(
-        axes, look=lambda _: "average_document_tokens", name=lambda line: str(line["label"])
-    )
+    dots = Dots(axes, look=lambda _: "average_document_tokens", name=lambda line: line["label"])
     names = table["dataset"].str.removeprefix(LONGBENCH)
     return dots(table.assign(label=names, dataset="documents of the data sets"))
 
@@ -73,12 +71,12 @@ def _group(group: Group) -> Cells:
     words = Measure(reason=f"no {dataset}.jsonl next to the records: their documents are missing")
     if documents := materials.documents(runs, dataset):  # words as LongBench's `length` counts them
         read = [articles for key, articles in documents.items() if key in lengths]
-        counts = [float(sum(len(one.text.split()) for one in articles)) for articles in read]
+        counts = [sum(len(one.text.split()) for one in articles) for articles in read]
         words = mean(counts, runs.seed)
     measures = {
-        "samples": Measure(float(questions), n=questions),
+        "samples": Measure(questions, n=questions),
         "average_words": words,
-        "average_tokens": mean([float(n) for n in lengths.values() if n], runs.seed),
+        "average_tokens": mean(list(filter(None, lengths.values())), runs.seed),
     }
     printed = _printed().get(runs.registered(dataset), {})
     whole = int(printed.get("samples", 0))
@@ -96,10 +94,10 @@ def _training(runs: Runs, label: str) -> Cells:
     if spans is None:
         reason = Measure(reason=f"not run: training {label} left no data")
         return [Cell(keys, q, reason, printed[q]) for q in QUANTITIES]
-    by_corpus = defaultdict[str, list[float]](list)
+    by_corpus = defaultdict[str, list[int]](list)
     for count, text, corpus in spans:
         if count:
-            by_corpus[corpus] += [float(len(text.split()))] * count  # one a pair
+            by_corpus[corpus] += [len(text.split())] * count  # one a pair
     lengths = [length for corpus_lengths in by_corpus.values() for length in corpus_lengths]
     smaller = ": a smaller set than the paper's" if len(lengths) < printed["samples"] else ""
     parts = (
@@ -107,7 +105,7 @@ def _training(runs: Runs, label: str) -> Cells:
     )
     note = "; ".join((f"training {label}{smaller}", *parts))
     measures = {
-        "samples": Measure(float(len(lengths)), n=len(lengths)),
+        "samples": Measure(len(lengths), n=len(lengths)),
         "average_words": mean(lengths, runs.seed),
     }
     return [Cell(keys, q, noted(m, note), printed[q]) for q, m in measures.items()]

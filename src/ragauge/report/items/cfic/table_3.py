@@ -87,7 +87,7 @@ def _measured(row: MethodRow, variant: Variant, best: Variant | None) -> Cells:
     measures = _shared.qualities(variant)
     if best is variant:
         measures = _shared.with_size(variant, measures)
-    elif best is not None:
+    elif best:
         measures |= _shared.differences(best, variant, "cfic_gain")
     keys = _keys(variant.group, row)
     finder = _finder(variant) if row.method in ("cfic", "free_extraction") else None

@@ -76,12 +76,12 @@ def _published_keys(line: Printed) -> Keys:
     return {"setting": "without_sft_free" if setting == "without_sft" else setting}
 
 
-draw = Dots({"f1": Axis("F1")}, look=lambda line: str(line["setting"]), by_dataset=True)
+draw = Dots({"f1": Axis("F1")}, look=lambda line: line["setting"], by_dataset=True)
 
 
 def _group(group: Group) -> Cells:
     full = _shared.as_published(group.variants)
-    if full is None and not any(v.method == "cfic" for v in group.variants):
+    if not full and not any(v.method == "cfic" for v in group.variants):
         return
     variants = _found(group, full)
     for setting in SETTINGS:
@@ -95,8 +95,7 @@ def _group(group: Group) -> Cells:
 def _found(group: Group, full: Variant | None) -> dict[str, Variant]:
     """The variant of each setting, all at the k and d of CFIC itself."""
     here = group.variants
-    base = _shared.base_of(group)
-    before = replace(group, model=base or group.model).variants
+    before = replace(group, model=_shared.base_of(group) or group.model).variants
     size = _shared.size(full) if full else None
     alike = [v for v in here if v.method == "cfic" and size in (None, _shared.size(v))]
     by_setting = {
@@ -115,7 +114,7 @@ def _found(group: Group, full: Variant | None) -> dict[str, Variant]:
 
 def _measures(group: Group, setting: str, variant: Variant, full: Variant | None) -> Measures:
     measures = _shared.qualities(variant)
-    if full is not None and variant is not full:
+    if full and variant is not full:
         measures |= _shared.differences(full, variant, "loss")
     note = UNTRAINED if _shared.base_of(group) is None and setting in ("cfic", *WITHOUT_SFT) else ""
     note = join(note, PRINTED if setting == "without_sft" else "")

@@ -53,25 +53,25 @@ def _name(line: Line) -> str:
     return f"{name} · {line['dataset'].removeprefix(LONGBENCH)}" if line["model"] == PAPER else name
 
 
-def _look(line: Line) -> str:
-    return "cfic" if line["system"].startswith("cfic") else "free_extraction"
-
-
-draw = Dots({LATENCY: Axis("ms to the evidence", "log")}, look=_look, name=_name)
+draw = Dots(
+    {LATENCY: Axis("ms to the evidence", "log")},
+    look=lambda line: "cfic" if line["system"].startswith("cfic") else "free_extraction",
+    name=_name,
+)
 
 
 def _group(group: Group) -> Cells:
     cfic, free = _systems(group)
-    if cfic is not None:
+    if cfic:
         yield from _system(group, "cfic", cfic)
-        for stage in () if _shared.why_not(group) else _shared.STAGES:
+        for stage in () if isinstance(_shared.clock(group), Measure) else _shared.STAGES:
             keys = _keys(group, f"cfic_{stage}_stage", cfic)
             yield Cell(keys, LATENCY, _shared.finding(group, cfic, stage))
-    if free is not None:
+    if free:
         yield from _system(group, FREE, free)
-    if cfic is not None and free is not None:
+    if cfic and free:
         yield Cell(_keys(group, "cfic", cfic), *_shared.speedup(group, free, cfic))
-    elif cfic is not None:
+    elif cfic:
         yield Cell(group.keys | {"system": FREE}, LATENCY, Measure(reason=_shared.NO_FREE))
 
 
@@ -88,7 +88,7 @@ def _systems(group: Group) -> tuple[Variant | None, Variant | None]:
 def _system(group: Group, system: str, variant: Variant) -> Cells:
     answered = variant.answered.values()
     cut = [record.truncated for record in answered if record.truncated]
-    inputs = [float(_shared.document_tokens(record, searched=True)) for record in answered]
+    inputs = [_shared.document_tokens(record, searched=True) for record in answered]
     note = f"{len(cut)} of {len(answered)} documents lost their middle" if cut else ""
     seed = group.runs.seed
     measures = {

@@ -59,8 +59,7 @@ def table(runs: Runs) -> Table:
 
 
 def _keys_of(line: Printed) -> Keys:
-    judge = JUDGES[line["judge"]]
-    return {"model": judge, "dataset": SAMPLE, "system": SYSTEMS[line["system"]]}
+    return {"model": JUDGES[line["judge"]], "dataset": SAMPLE, "system": SYSTEMS[line["system"]]}
 
 
 def draw(table: Table) -> Figure:
@@ -75,7 +74,7 @@ def draw(table: Table) -> Figure:
         table[table["quantity"] == "supported"][["measured", "published"]].notna().any(axis=None)
     )
     axes |= {"supported": Axis("judged to support it")} if judged else {}
-    return Dots(axes, look=lambda line: str(line["system"].partition(",")[0]), name=_name)(table)
+    return Dots(axes, look=lambda line: line["system"].partition(",")[0], name=_name)(table)
 
 
 def _name(line: Line) -> str:
@@ -94,8 +93,7 @@ def _group(group: Group) -> Cells:
                 FAITHFULNESS: evidence_quality(variant, "evidence_verbatim"),
                 "answer_in_evidence": evidence_quality(variant, "answer_in_evidence"),
             }
-            judged = _by_model(variant) | _by_people(variant)
-            yield from row_cells(keys, found | judged)
+            yield from row_cells(keys, found | _by_model(variant) | _by_people(variant))
 
 
 def _by_model(variant: Variant) -> Measures:
@@ -120,7 +118,7 @@ def _shares(runs: Runs, judged: Mapping[str, Keys], known: tuple[str, ...]) -> M
     if failed := len(judged) - len(labels):
         note += f"; {failed} questions without a judgement"
     return {
-        label: mean([float(given == label) for given in labels], runs.seed, note, limits=SHARE)
+        label: mean([given == label for given in labels], runs.seed, note, limits=SHARE)
         for label in known
     }
 
@@ -141,6 +139,5 @@ def _by_people(variant: Variant) -> Measures:
             fmean(quantity in (one.label, FAITHFUL.get(one.faithful)) for one in several)
             for several in judged
         ]
-        seed = variant.runs.seed
-        measures[f"human_{quantity}"] = mean(shares, seed, note, limits=SHARE)
+        measures[f"human_{quantity}"] = mean(shares, variant.runs.seed, note, limits=SHARE)
     return measures

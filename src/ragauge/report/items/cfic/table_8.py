@@ -97,7 +97,7 @@ def _times(group: Group, variant: Variant, free: Variant | None) -> Measures:
         variant = runs.named(finding.model, variant.name)
         timed = _shared.timed_variants(runs, finding.timed)
         free = next((v for v in timed if v.method == "free_extraction"), None)
-    elif base is not None and group.timed is None:
+    elif base and not group.timed:
         why = Measure(reason=f"not timed: as fast as {base}, of which it was made")
         return dict.fromkeys((LATENCY, WITHOUT), why)
     else:
