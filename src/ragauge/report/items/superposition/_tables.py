@@ -2,9 +2,8 @@
 paper's numbers.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from itertools import product
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ragauge.report.figures import Axis, Dots
@@ -40,8 +39,7 @@ def not_run(
     missing = (v for v in group.runs.variants if v.missing and v.group == group and v.row == row)
     known = (f"{variant.missing} for variant {variant.name}" for variant in missing)
     reason = Measure(reason=f"not run: {next(known, 'not in this experiment')}")
-    keys = group.keys | {"method": row}
-    return row_cells(keys, dict.fromkeys(quantities, reason), paper_name)
+    return row_cells(group.keys | {"method": row}, dict.fromkeys(quantities, reason), paper_name)
 
 
 def with_published(
@@ -83,15 +81,14 @@ class Ablation:
         # A single setting is no ablation; where there is nothing else, it shows what was not run.
         measured = [cell for cells in compared or groups for cell in cells]
         printed = published(self.item, ("model", self.option), {"accuracy": "accuracy"}, "nq_open")
-        values = {(c.paper_model, c.keys[self.option]): c.published for c in printed}
-        *others, choice = self.settings
-        for model, other in product(dict.fromkeys(c.paper_model for c in printed), others):
-            a = values.get((model, choice))
-            b = values.get((model, other))
-            if a is not None and b is not None:
-                keys = {"model": model, "dataset": "nq_open", self.option: f"{choice} − {other}"}
+        choice = self.settings[-1]
+        best = {c.paper_model: c.published or 0.0 for c in printed if c.keys[self.option] == choice}
+        for cell in list(printed):
+            if cell.keys[self.option] != choice:
+                keys = {**cell.keys, self.option: f"{choice} − {cell.keys[self.option]}"}
+                lead = round(best[cell.paper_model] - (cell.published or 0.0), 3)
                 printed.append(
-                    Cell(keys, "accuracy_difference", published=round(a - b, 3), paper_model=model)
+                    replace(cell, keys=keys, quantity="accuracy_difference", published=lead)
                 )
         return frame(
             ("model", "dataset", self.option, "variant", "top_k"),
@@ -108,9 +105,9 @@ class Ablation:
         def name(line: Line) -> str:
             stated = [n for n in line["note"].split("; ") if n.partition(" ")[0] in self.free]
             k = [f"k={line['top_k']}"] if line["top_k"] else []
-            return ", ".join([str(line[self.option]).replace("_", " "), *k, *stated])
+            return ", ".join([line[self.option].replace("_", " "), *k, *stated])
 
-        return Dots(axes, look=lambda line: str(line[self.option]), name=name)
+        return Dots(axes, look=lambda line: line[self.option], name=name)
 
     def _group(self, group: Group) -> Cells:
         swept = group.find("superposition")
@@ -124,39 +121,38 @@ class Ablation:
         # every top_k at which there is something to compare, else the smallest
         for top_k in sorted({k for k in pruned if pruned.count(k) > 1}) or sorted(set(pruned))[:1]:
             # one that keeps every document is compared at each top_k
-            chosen = list[tuple[str, Variant | None]]()
-            for setting, variants in by_setting.items():
-                usable: list[Variant | None] = [
-                    v for v in variants if not v.prunes or v.param("top_k") == top_k
-                ]
-                chosen += [(setting, variant) for variant in usable or [None]]
-            yield from self._cells(chosen, group.keys | {"top_k": top_k})
+            usable = {
+                setting: [v for v in variants if not v.prunes or v.param("top_k") == top_k]
+                for setting, variants in by_setting.items()
+            }
+            yield from self._cells(usable, group.keys | {"top_k": top_k})
 
-    def _cells(self, chosen: Sequence[tuple[str, Variant | None]], keys: Keys) -> Cells:
-        paper_name = (
-            next((paper_model(v) for _, v in chosen if v), None) if keys["top_k"] == 1 else None
-        )
-        for setting, variant in chosen:
+    def _cells(self, usable: Mapping[str, Sequence[Variant]], keys: Keys) -> Cells:
+        chosen = [(setting, variant) for setting, found in usable.items() for variant in found]
+        paper_name = paper_model(chosen[0][1]) if keys["top_k"] == 1 else None
+        for setting, found in usable.items():
             row = {**keys, self.option: setting}
-            if variant is None:
+            if not found:
                 missing = Measure(reason=f"not run: no variant with {self.option}={setting}")
                 yield Cell(row, "accuracy", missing, paper_model=paper_name)
-                continue
-            row["variant"] = variant.name
-            measure = noted(quality(variant), *self._stated(variant))
-            yield Cell(row, "accuracy", measure, paper_model=paper_name)
-            yield Cell(row, "gold_kept", quality(variant, KEPT))
-            yield from row_cells(row, split(variant))
-        best = chosen[-1][1]
-        for setting, variant in chosen:
-            if best and variant and variant is not best:
-                row = {
-                    self.option: f"{self.settings[-1]} − {setting}",
-                    "variant": f"{best.name} − {variant.name}",
-                }
-                measure = noted(difference(best, variant), *self._stated(variant))
-                yield Cell({**keys, **row}, "accuracy_difference", measure, paper_model=paper_name)
-                yield Cell({**keys, **row}, "gold_kept_difference", difference(best, variant, KEPT))
+            for variant in found:
+                named = {**row, "variant": variant.name}
+                measure = noted(quality(variant), *self._stated(variant))
+                yield Cell(named, "accuracy", measure, paper_model=paper_name)
+                yield Cell(named, "gold_kept", quality(variant, KEPT))
+                yield from row_cells(named, split(variant))
+        choice = self.settings[-1]
+        for best in usable[choice][-1:]:
+            for setting, variant in chosen:
+                if variant is not best:
+                    row = {
+                        **keys,
+                        self.option: f"{choice} − {setting}",
+                        "variant": f"{best.name} − {variant.name}",
+                    }
+                    measure = noted(difference(best, variant), *self._stated(variant))
+                    yield Cell(row, "accuracy_difference", measure, paper_model=paper_name)
+                    yield Cell(row, "gold_kept_difference", difference(best, variant, KEPT))
 
     def _stated(self, variant: Variant) -> list[str]:
         """The values of the free options that are not at their defaults."""

@@ -43,7 +43,7 @@ def draw(table: Table) -> Figure:
             f" · {line['dataset']}" if line["model"] == PAPER else ""
         )
 
-    dots = Dots({"tokens": Axis("tokens")}, look=lambda line: str(line["statistic"]), name=name)
+    dots = Dots({"tokens": Axis("tokens")}, look=lambda line: line["statistic"], name=name)
     return dots(table.assign(statistic=table["quantity"], quantity="tokens"))
 
 
@@ -55,7 +55,7 @@ def _group(group: Group) -> Cells:
             lengths[key] = max(lengths.get(key, []), record.tokens.get("documents") or [], key=len)
     known = [question for question in lengths.values() if question]
     means = [sum(question) / len(question) for question in known]
-    longest = [float(max(question)) for question in known]
+    longest = list(map(max, known))
     gaps = [most - each for most, each in zip(longest, means, strict=True)]
     nothing = "no record holds document lengths"
     measures = [mean(values, group.runs.seed, nothing=nothing) for values in (means, longest, gaps)]

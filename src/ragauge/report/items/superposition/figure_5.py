@@ -39,7 +39,7 @@ plot = Lines(
     SPEEDUP,
     "accuracy",
     Axis("accuracy (F1 where multi-hop)", from_zero=True),
-    line=lambda row: str(row.keys["series"]),
+    line=lambda row: row.keys["series"],
 )
 
 
@@ -73,7 +73,7 @@ def _group(group: Group) -> Cells:
         if not any(v.param("factor") for v in variants):
             continue
         by_factor = {_paths(v): v for v in variants}
-        if base is not None and 1 not in by_factor:
+        if base and 1 not in by_factor:
             yield from _cells(name, base, 1, "g = 1 is naive RAG")
         for factor, variant in sorted(by_factor.items()):
             yield from _cells(name, variant, factor)

@@ -45,7 +45,7 @@ draw = Dots(
 
 def _group(group: Group) -> Cells:
     chosen = {row: _chosen(group, row) for row in _rows(group)}
-    paper_name = next((paper_model(v) for v in group.variants), None)
+    paper_name = next(map(paper_model, group.variants), None)
     best = chosen.get("superposition")
     for row, variant in chosen.items():
         if variant is None:
@@ -56,7 +56,7 @@ def _group(group: Group) -> Cells:
         if variant.method in RANKED and len(tried) > 1:
             choice = f"top_k: the best of {', '.join(tried)} on these questions"
             measures["accuracy"] = noted(measures["accuracy"], choice)
-        if best is not None and best is not variant:
+        if best and best is not variant:
             measures["superposition_gain"] = difference(best, variant)
         yield from _tables.cells(variant, measures)
 
@@ -75,9 +75,11 @@ def _rows(group: Group) -> list[str]:
 
 def _chosen(group: Group, row: str) -> Variant | None:
     method = "dense" if row == "contriever" else row.partition(":")[0]
-    candidates = [v for v in group.find(method) if v.row == row]
-    if method == "superposition":
-        candidates = [v for v in candidates if v.is_superposition()]
+    candidates = [
+        v
+        for v in group.find(method)
+        if v.row == row and (method != "superposition" or v.is_superposition())
+    ]
     if method not in RANKED:
         return next(iter(candidates), None)
     return max(candidates, key=lambda v: quality(v).value or 0.0, default=None)

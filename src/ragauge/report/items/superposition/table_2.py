@@ -13,6 +13,7 @@ Limits: no times. F1 and exact match are those of MuSiQue's official evaluation,
 """
 
 from dataclasses import replace
+from typing import Any
 
 from ragauge.config.reads import ANY, Reads, defaults, others
 from ragauge.report.figures import Axis, Dots, style
@@ -57,17 +58,12 @@ draw = Dots(
 
 
 def _group(group: Group) -> Cells:
-    def order(variant: Variant) -> tuple[int, str, int, int]:
-        index = METHODS.index(variant.method) if variant.method in METHODS else len(METHODS)
-        return (
-            index,
-            variant.row,
-            variant.param("iterations") or 0,
-            variant.param("top_k") or 0,
-        )
+    def order(variant: Variant) -> tuple[Any, ...]:
+        place = [*METHODS, variant.method].index(variant.method)
+        sizes = (variant.param(name) or 0 for name in ("iterations", "top_k"))
+        return place, variant.row, *sizes
 
-    present = sorted(group.variants, key=order)
-    for variant in present:
+    for variant in sorted(group.variants, key=order):
         measures = standard(variant) | {metric: quality(variant, metric) for metric in QUALITIES}
         shown = {
             name: measures[name]
@@ -79,5 +75,5 @@ def _group(group: Group) -> Cells:
             cells = _tables.cells(variant, shown | split(variant))
             yield from (replace(cell, paper_model=None) if is_text else cell for cell in cells)
     for method in METHODS:
-        if method not in {v.method for v in present}:
+        if not group.find(method):
             yield from _tables.not_run(group, method, QUANTITIES)

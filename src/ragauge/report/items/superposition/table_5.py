@@ -58,8 +58,7 @@ def _group(group: Group) -> Cells:
 def _gold_kept(variant: Variant) -> Measures:
     """Compute how often the gold document is retained, and how good the answers then are."""
     gold_scores = scored(variant, _tables.KEPT)
-    scores = scored(variant)
-    counted = [score for key, score in scores.items() if gold_scores.get(key) == 1]
+    counted = [score for key, score in scored(variant).items() if gold_scores.get(key) == 1]
     return {
         "gold_kept": quality(variant, _tables.KEPT),
         "accuracy_if_kept": mean(

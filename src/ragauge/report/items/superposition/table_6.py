@@ -99,11 +99,9 @@ def _measures(source: Variant, wanted: Switches, exact: bool) -> Measures:
             "theoretical_speedup": speedup(source, fold),
             "critical_path_speedup": speedup(source, critical_path, critical_path_cycles),
         }
-    origin = "" if exact else f"cycles folded from the trace of {source.name}"
-    lossless = (
-        ""
-        if exact
-        else f"accuracy of {source.name}: caching and parallelization do not change answers"
-    )
-    accuracy = noted(quality(source), lossless)
-    return {"accuracy": accuracy, **{q: noted(m, origin) for q, m in costs.items()}}
+    measures = {"accuracy": quality(source), **costs}
+    if exact:
+        return measures
+    lossless = f"accuracy of {source.name}: caching and parallelization do not change answers"
+    origin = f"cycles folded from the trace of {source.name}"
+    return {q: noted(m, lossless if q == "accuracy" else origin) for q, m in measures.items()}
