@@ -59,6 +59,7 @@ RULE = (
 
 Numbers = JsonObject
 Waits = Mapping[Any, float]  # by question or trial
+Costs = dict[str, dict[State, Numbers]]
 # in the page's order
 READ: tuple[State, ...] = ("nothing", "documents", "set")
 
@@ -72,7 +73,8 @@ def groups(runs: Runs) -> list[Numbers]:
 
 def _group(group: Group) -> Numbers:
     variants = group.variants
-    timed, untimed = _timed(group)
+    untimed = _untimed(group)
+    timed = None if untimed else group.timed
     is_study = group.runs.registered(group.dataset) == "study"
     rows = [_variant(variant, timed) for variant in variants]
     _compare_waits(rows)
@@ -133,8 +135,7 @@ def recommendation(group: Numbers) -> Recommendation | None:
         return None
     able.sort(key=lambda row: (-row["shared_mean"], _or_inf(row["tokens_read"]), row["name"]))
     equals = [row for row in able if row is able[0] or is_tied(able[0], row)]
-    fastest = min(equals, key=waited)
-    slower = _priced(fastest, kind, group["state"]).get("shorter_than", ())
+    slower = _priced(min(equals, key=waited), kind, group["state"]).get("shorter_than", ())
     chosen = next(row for row in equals if row["name"] not in slower)
     return Recommendation(chosen, [row for row in equals if row is not chosen])
 
@@ -172,11 +173,9 @@ def _clock(
     """
 
     def is_incomplete(kind: str) -> bool:
-        waits = [wait(row, kind, state) for row in rows if is_candidate(row)]
-        return is_study and None in waits
+        return is_study and None in [wait(row, kind, state) for row in rows if is_candidate(row)]
 
-    fitting = [kind for kind in kinds if kind.endswith(ending)]
-    return min(fitting, key=is_incomplete, default=None)
+    return min([kind for kind in kinds if kind.endswith(ending)], key=is_incomplete, default=None)
 
 
 def _or_inf(value: float | None) -> float:
@@ -236,27 +235,27 @@ def _too_few(variants: Sequence[Variant]) -> str | None:
     others = [v for v in variants if v.method not in (WITHOUT_DOCUMENTS, *REFERENCES)]
     if without is None:
         return None
-    leads = [(difference(v, without), v.name) for v in others]
-    known = [(lead, name) for lead, name in leads if lead.low is not None]
-    if not known or any((lead.low or 0.0) > 0 for lead, _ in known):
+    leads = {v.name: difference(v, without) for v in others}
+    known = {name: lead.value or 0.0 for name, lead in leads.items() if lead.low is not None}
+    if not known or any((leads[name].low or 0.0) > 0 for name in known):
         return None
-    lead, name = max(known, key=lambda one: one[0].value or 0.0)
+    name = max(known, key=known.__getitem__)
+    lead = leads[name]
     same = f"no variant is better than answers without documents ({without.name})"
     few = f"{lead.n} questions are too few: " if lead.n < ENOUGH_QUESTIONS else ""
     interval = f"95% interval [{lead.low:.2f}, {lead.high:.2f}]"
     return f"{few}{same}. The best, {name}, is {lead.value:+.2f} from it, {interval}"
 
 
-def _timed(group: Group) -> tuple[LatencyTimes | None, str | None]:
-    """The latency file of the model on prompts of the data set, and in words why there is none."""
-    if latency := group.timed:
-        if latency.refused:
-            return None, f"the timing of {group.model} was refused: {latency.refused}"
-        return latency, None
+def _untimed(group: Group) -> str | None:
+    """Why the model has no times on prompts of the data set; None where it has."""
     model = group.model
+    if group.timed:
+        why = group.timed.refused
+        return f"the timing of {model} was refused: {why}" if why else None
     if any(latency.model == model for latency in group.runs.latencies):
-        return None, f"{model} was timed on prompts of another data set"
-    return None, f"there is no latency file of {model}"
+        return f"{model} was timed on prompts of another data set"
+    return f"there is no latency file of {model}"
 
 
 def _variant(variant: Variant, timed: LatencyTimes | None) -> Numbers:
@@ -288,11 +287,11 @@ def _variant(variant: Variant, timed: LatencyTimes | None) -> Numbers:
     }
 
 
-def _costs(variant: Variant, timed: LatencyTimes | None) -> dict[str, dict[State, Numbers]]:
+def _costs(variant: Variant, timed: LatencyTimes | None) -> Costs:
     """Each cost that was measured, seconds or operations, in each state: `online`, which a user
     waits for, with its spread.
     """
-    numbers: dict[str, dict[State, Numbers]] = {kind: {} for kind in COSTS}
+    numbers: Costs = {kind: {} for kind in COSTS}
     for kind, state in product(COSTS, READ):
         if kind == "compute_cycles":
             measure = states.online_cost(variant, state)
@@ -328,12 +327,12 @@ def _compare_waits(rows: Sequence[Numbers]) -> None:
     by more than chance, or not known.
     """
     for kind, state in product(COSTS, READ):
-        known = {row["name"]: row["costs"][kind].get(state) for row in rows}
-        waits = {name: entry.pop("waits") if entry else {} for name, entry in known.items()}
-        for name, entry in known.items():
-            if entry:
-                entry["shorter_than"] = [
-                    n for n in waits if not known[n] or is_longer(waits[n], waits[name])
+        entries = {row["name"]: row["costs"][kind].get(state, {}) for row in rows}
+        waits = {name: entry.pop("waits", {}) for name, entry in entries.items()}
+        for name, own in waits.items():
+            if own:
+                entries[name]["shorter_than"] = [
+                    other for other, slow in waits.items() if not slow or is_longer(slow, own)
                 ]
 
 
@@ -386,10 +385,9 @@ def _pair(variants: Sequence[Variant], rows: Sequence[Numbers]) -> int:
 def _paired(variant: Variant, values: Mapping[str, Sequence[float]]) -> dict[str, Numbers]:
     """By name and other name the interval of a - b (`low`, `high`), and the `doubt` of `doubts`."""
     pairs: dict[str, Numbers] = {name: {} for name in values}
-    seed = variant.runs.seed
     bounds = metric_limits(variant)
     for a, b in combinations(values, 2):
-        test = paired_test(values[a], values[b], seed, limits=bounds)
+        test = paired_test(values[a], values[b], variant.runs.seed, limits=bounds)
         low, high = test["low"], test["high"]
         doubt = float(doubts([values[a], values[b]])[0, 1])
         pairs[a][b] = {"low": low, "high": high, "doubt": doubt}

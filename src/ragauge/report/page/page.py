@@ -59,7 +59,7 @@ def page(runs: Runs, folder: Path) -> str:
     ]
     if not saved.is_file():
         lacking.append(Problem("Provenance as a file", saved, "no such file", "provenance"))
-    parts = "\n".join(_own(name) for name in SCRIPTS)
+    parts = "\n".join(map(_own, SCRIPTS))
     # the first line of D3 names its version and holder; its licence (BSD-3-Clause) goes with it
     d3 = Path(urls.D3_LOCAL).read_text(encoding="utf-8").strip()
     scripts = {"d3": d3, "code": f'"use strict";\n(() => {{\n{parts}\nstart();\n}})();'}

@@ -24,12 +24,15 @@ class Problem:
     rule: str  # of the workflow, that makes the file
 
 
+Problems = Iterator[Problem]
+
+
 def problems(runs: Runs) -> list[Problem]:
     """List the problems of a run, in the order of the configuration; items are checked elsewhere."""
     return [*_answers(runs), *_latencies(runs), *_data(runs), *_pipelines(runs)]
 
 
-def _answers(runs: Runs) -> Iterator[Problem]:
+def _answers(runs: Runs) -> Problems:
     limits = {tuple(job): runs.config.limit(job) for job in runs.config.answers()}
     for variant in runs.variants:
         key = (variant.dataset, variant.model, variant.name)
@@ -38,7 +41,7 @@ def _answers(runs: Runs) -> Iterator[Problem]:
             yield Problem(what, variant.path, why, "answers")
 
 
-def _data(runs: Runs) -> Iterator[Problem]:
+def _data(runs: Runs) -> Problems:
     data = {v.dataset: runs.folder / "data" / f"{v.dataset}.jsonl" for v in runs.run}
     for dataset, path in data.items():
         if not path.is_file():
@@ -73,7 +76,7 @@ def _doubts(variant: Variant, limit: int | None, is_configured: bool) -> Iterato
         yield f"{len(variant.failed)} of {len(variant.records)} questions failed, counted as wrong; the first: {first}"
 
 
-def _latencies(runs: Runs) -> Iterator[Problem]:
+def _latencies(runs: Runs) -> Problems:
     refused = {
         (latency.dataset, latency.model): f"refused: {latency.refused}"
         for latency in runs.latencies
@@ -85,7 +88,7 @@ def _latencies(runs: Runs) -> Iterator[Problem]:
             yield Problem(f"Latency of {model} on {dataset}", path, why, "latency")
 
 
-def _pipelines(runs: Runs) -> Iterator[Problem]:
+def _pipelines(runs: Runs) -> Problems:
     for pipeline in pipelines(runs):
         why = pipeline.missing or ("" if pipeline.all_records else "holds no record")
         if failed := pipeline.failed:

@@ -2,15 +2,15 @@
 
 import base64
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ragauge import registry
 from ragauge.errors import UserError
 from ragauge.report.figures import writing
 from ragauge.report.figures.writing import Column
-from ragauge.report.page.problems import Problem
+from ragauge.report.page.problems import Problem, Problems
 from ragauge.results.cells import NUMBERS
 from ragauge.results.runs import Runs
 
@@ -34,15 +34,15 @@ class RenderedItem:
     name: str
     title: str
     caption: list[str]  # paragraphs
-    columns: list[Column] = field(default_factory=list)
-    rows: list[list[RenderedCell]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    files: list[str]
+    columns: Sequence[Column] = ()
+    rows: Sequence[list[RenderedCell]] = ()
+    notes: Sequence[str] = ()
     footer: str = ""
     picture: str | None = None  # data URI
     # of the picture on the page, in CSS pixels; None: the file has none
     size: tuple[int, int] | None = None
-    files: list[str] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
+    problems: Sequence[Problem] = ()
 
 
 def by_paper(runs: Runs, folder: Path) -> dict[str, list[RenderedItem]]:
@@ -58,16 +58,15 @@ def by_paper(runs: Runs, folder: Path) -> dict[str, list[RenderedItem]]:
 
 
 def _item(name: str, runs: Runs, folder: Path) -> RenderedItem:
-    description = (registry.module("item", name).__doc__ or name).strip()
-    title, _, rest = description.partition("\n")
+    title, _, rest = (registry.module("item", name).__doc__ or name).strip().partition("\n")
     paragraphs = [" ".join(part.split()) for part in rest.split("\n\n") if part.strip()]
     files = [kind for kind in FILES if (folder / f"{name}.{kind}").is_file()]
-    item = RenderedItem(name, title.rstrip("."), paragraphs, files=files)
+    item = RenderedItem(name, title.rstrip("."), paragraphs, files)
     item.problems = [*_fill_table(item, runs, folder), *_fill_picture(item, folder)]
     return item
 
 
-def _fill_table(item: RenderedItem, runs: Runs, folder: Path) -> Iterator[Problem]:
+def _fill_table(item: RenderedItem, runs: Runs, folder: Path) -> Problems:
     import pandas as pd
 
     path = folder / f"{item.name}.csv"
@@ -86,7 +85,7 @@ def _fill_table(item: RenderedItem, runs: Runs, folder: Path) -> Iterator[Proble
         raise UserError(f"{path}: not a table of `ragauge report item`: {error}") from error
 
 
-def _fill_picture(item: RenderedItem, folder: Path) -> Iterator[Problem]:
+def _fill_picture(item: RenderedItem, folder: Path) -> Problems:
     """The SVG as an image, which runs no script and shares no ids with the page, whatever the file
     holds.
     """
@@ -94,8 +93,7 @@ def _fill_picture(item: RenderedItem, folder: Path) -> Iterator[Problem]:
     try:
         data = path.read_bytes()
     except OSError as error:
-        why = f"not rendered: {error.strerror}"
-        yield Problem(f"Picture of {item.name}", path, why, item.name)
+        yield Problem(f"Picture of {item.name}", path, f"not rendered: {error.strerror}", item.name)
         return
     size = re.search(rb'<svg[^>]*? width="([\d.]+)pt" height="([\d.]+)pt"', data[:4000])
     if size:
