@@ -30,7 +30,7 @@ def table(runs: Runs) -> Table:
 
 
 def draw(table: Table) -> Figure:
-    dots = Dots({"": Axis("gold document found")}, look=lambda line: str(line["rule"]))
+    dots = Dots({"": Axis("gold document found")}, look=lambda line: line["rule"])
     rules = table[table["quantity"].str.startswith("gold_")]
     return dots(rules.assign(rule=rules["quantity"], quantity="", model="rules"))
 

@@ -72,7 +72,7 @@ def draw(table: Table) -> Figure:
 
 
 def _protocol(runs: Runs, latency: LatencyTimes) -> Cells:
-    has_documents = latency.documents is not None and bool(latency.documents.rows)
+    has_documents = latency.documents and latency.documents.rows
     naive = timing.naive_of(runs, latency)
     naive_times = latency.seconds(naive, state="nothing")
     naive_s = statistics.median(naive_times) if naive_times else None
@@ -129,4 +129,4 @@ def _variant(runs: Runs, keys: Keys, seconds: Seconds, naive_s: float | None, n:
 
 
 def _or_never(value: float | None, n: int, never: str) -> Measure:
-    return Measure(n=n, note=f"never: {never}") if value is None else Timed(float(value), n=n)
+    return Measure(n=n, note=f"never: {never}") if value is None else Timed(value, n=n)

@@ -62,5 +62,4 @@ def _cells(group: Group, state: State) -> Cells:
             "tokens": median(sum(r.tokens["documents"]) for r in variant.answered.values()),
             "metric": metric_name(group),
         }
-        measures = {"quality": quality(variant), "first_token_s": wait}
-        yield from row_cells(keys, measures)
+        yield from row_cells(keys, {"quality": quality(variant), "first_token_s": wait})

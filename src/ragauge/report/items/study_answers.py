@@ -60,7 +60,7 @@ def table(runs: Runs) -> Table:
 def draw(table: Table) -> Figure:
     known = set(table[table["measured"].notna()]["quantity"])
     dots = Dots(
-        {q: axis for q, axis in AXES.items() if q in known}, name=lambda line: str(line["variant"])
+        {q: axis for q, axis in AXES.items() if q in known}, name=lambda line: line["variant"]
     )
     return dots(table[table["variant"] != ALL])
 
@@ -100,7 +100,7 @@ def _worth(variants: Sequence[Variant], seed: int) -> Measures:
             reason="no answer has a label and a judgement: nothing says what the judge is worth"
         )
         return {"judge_agreement": reason, "judge_kappa": reason}
-    alike = [float(label == judged) for label, judged in pairs]
+    alike = [label == judged for label, judged in pairs]
     yes = sum(judged for _, judged in pairs) / len(pairs)
     right = sum(label for label, _ in pairs) / len(pairs)
     note = f"the judge calls {yes:.0%} correct, the labels {right:.0%}; always one word would agree on "

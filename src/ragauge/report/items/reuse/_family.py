@@ -79,9 +79,9 @@ class VariantSeconds:
     def find(cls, group: Group, variants: Sequence[Variant]) -> VariantSeconds:
         timed = group.timed
         clocked = {v.name for v in variants if v.values("first_token_s")}
-        if timed is None or timed.refused or not clocked <= {*timed.variants}:
-            return cls(None, next((f"; {v.engine}" for v in variants if v.stack), ""))
-        return cls(timed)
+        if timed and not timed.refused and clocked <= {*timed.variants}:
+            return cls(timed)
+        return cls(None, next((f"; {v.engine}" for v in variants if v.stack), ""))
 
     @property
     def states(self) -> list[State]:
@@ -153,4 +153,4 @@ def curve(variant: Variant) -> str:
         if k != KNOBS.get(variant.method) and not isinstance(v, Mapping)
     }
     changed = [f"{k}={v}" for k, v in others.items() if k != shown and v != usual.get(k)]
-    return ", ".join([variant.row, *([str(others[shown])] if shown else []), *changed])
+    return ", ".join([variant.row, *([others[shown]] if shown else []), *changed])

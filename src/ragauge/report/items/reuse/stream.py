@@ -20,9 +20,8 @@ from functools import partial
 
 from ragauge.config.reads import Reads
 from ragauge.report.figures import Axis, Figure, Panel, Point, lines, style
-from ragauge.report.figures.lines import Fill
 from ragauge.results import timing
-from ragauge.results.cells import Cell, Cells, CellSource, Measure, Table, frame, join, mean
+from ragauge.results.cells import Cells, CellSource, Measure, Table, frame, join, mean, row_cells
 from ragauge.results.provenance import place
 from ragauge.results.reuse import Seconds, break_even_questions
 from ragauge.results.runs import Runs
@@ -30,8 +29,9 @@ from ragauge.results.stats import SHARE, pooled
 from ragauge.results.times import SERVER, Stream, StreamTimes, remarks
 
 KEYS = ("model", "dataset", "method", "variant", "store", "store_gb", "exponent")
+NEVER = "never: with everything found the first token takes as long as the plain prompt's"
 REUSES = (0, 1, 2, 4, 8, 16, 32)
-WAITS: dict[str, Fill] = {"first_token_p50_s": "full", "first_token_p95_s": "hollow"}
+WAITS = {"first_token_p50_s": False, "first_token_p95_s": True}  # quantity -> drawn hollow
 HIT_RATE = Axis("hit rate, by tokens", from_zero=True)
 FIRST_TOKEN = Axis("first token (s): p50, p95 hollow", "log")
 AGAIN = Axis("times asked about again")
@@ -53,18 +53,16 @@ def draw(table: Table) -> Figure:
 
 def _file(runs: Runs, times: StreamTimes) -> Cells:
     protocol = times.protocol
-    more = {
-        "store": SERVER if protocol.is_served else protocol.store,
-        "store_gb": "" if protocol.is_served else protocol.store_gb,
-        "exponent": protocol.exponent,
-    }
+    more = {"store": protocol.store, "store_gb": protocol.store_gb, "exponent": protocol.exponent}
+    if protocol.is_served:
+        more |= {"store": SERVER, "store_gb": ""}
     plain = [s for s in times.streams if runs.named(times.model, s.variant).method == "naive"]
     first = plain[0].summary.first_token_s if plain else None
     naive_s = first.p50.value if first else None
     for stream in times.streams:
         keys = timing.keys(runs, times, stream.variant) | more
         note = join(_described(times), stream.busy or "")
-        yield from (Cell(keys, quantity, m) for quantity, m in _stream(runs, stream, naive_s, note))
+        yield from row_cells(keys, dict(_stream(runs, stream, naive_s, note)))
     for cell in timing.unsupported(runs, times, "first_token_p50_s"):
         yield replace(cell, keys={**cell.keys, **more})
 
@@ -107,10 +105,8 @@ def _break_even(missed_s: float, found_s: float, naive_s: float | None) -> Measu
         return Measure(reason="the plain prompt was not measured")
     questions = break_even_questions(Seconds(missed_s - found_s, 0.0, 0.0, found_s), naive_s)
     if questions is None:
-        return Measure(
-            reason="never: with everything found the first token takes as long as the plain prompt's"
-        )
-    return Measure(float(questions - 1))
+        return Measure(reason=NEVER)
+    return Measure(questions - 1)
 
 
 def _described(times: StreamTimes) -> str:
@@ -130,12 +126,12 @@ def _panels(title: str, part: Table) -> list[Panel]:
     means = list[Point]()
     for row in lines.rows(part):
         name = lines.variant(row).replace("_", " ")
-        point = Point(title, name, 0.0, 0.0, look=str(row.keys["method"]))
+        point = Point(title, name, 0.0, 0.0, look=row.keys["method"])
         share = row.number("hit_rate")
         at = replace(point, x=share if math.isfinite(share) else 0.0, row=row)
         waits += [
-            replace(at, y=row.number(name), y_interval=row.interval(name), fill=fill)
-            for name, fill in WAITS.items()
+            replace(at, y=row.number(name), y_interval=row.interval(name), hollow=hollow)
+            for name, hollow in WAITS.items()
         ]
         is_naive = row.keys["method"] == "naive"
         missed_s, found_s = (

@@ -55,7 +55,7 @@ def table(runs: Runs) -> Table:
 
 DOTS = Dots(
     {"quality": Axis("quality"), SPEEDUP: Axis("speedup to first token", "log")},
-    name=lambda line: str(line["variant"]).replace("_", " ") or style.method_label(line["method"]),
+    name=lambda line: line["variant"].replace("_", " ") or style.method_label(line["method"]),
 )
 
 
