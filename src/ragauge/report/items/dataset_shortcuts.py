@@ -15,18 +15,20 @@ example, are not looked for. A data set that names no gold document has no rows 
 
 from ragauge.config.reads import Reads, every
 from ragauge.report.figures import Axis, Dots, Figure
-from ragauge.results.cells import Cells, Measure, Table, frame, row_cells
+from ragauge.results.cells import Cell, Measure, Table, frame, row_cells
 from ragauge.results.runs import Runs
 from ragauge.results.shortcuts import CHANCE, of_run
-
-KEYS = ("dataset",)
 
 READS = Reads(answers=(every(),))
 
 
 def table(runs: Runs) -> Table:
-    datasets = dict.fromkeys(group.dataset for group in runs.groups())
-    return frame(KEYS, (cell for dataset in datasets for cell in _cells(runs, dataset)))
+    cells = list[Cell]()
+    for dataset in dict.fromkeys(group.dataset for group in runs.groups()):
+        _, found = of_run(runs, dataset)
+        missing = f"no {dataset}.jsonl next to the records: its questions are missing"
+        cells += row_cells({"dataset": dataset}, found or {CHANCE: Measure(reason=missing)})
+    return frame(("dataset",), cells)
 
 
 def draw(table: Table) -> Figure:
@@ -37,9 +39,3 @@ def draw(table: Table) -> Figure:
 
 def footer(runs: Runs, table: Table) -> str:
     return "Lengths are in words. Intervals: 95%."
-
-
-def _cells(runs: Runs, dataset: str) -> Cells:
-    _, found = of_run(runs, dataset)
-    missing = Measure(reason=f"no {dataset}.jsonl next to the records: its questions are missing")
-    return row_cells({"dataset": dataset}, found or {CHANCE: missing})

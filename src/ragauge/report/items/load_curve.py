@@ -38,7 +38,7 @@ READS = Reads(load="any")
 
 
 def table(runs: Runs) -> Table:
-    return frame(KEYS, (cell for protocol in runs.loads for cell in _file(runs, protocol)))
+    return frame(KEYS, _cells(runs))
 
 
 def draw(table: Table) -> Figure:
@@ -57,21 +57,22 @@ def draw(table: Table) -> Figure:
     return lines.draw(panels, nothing="Nothing to draw yet: no model was measured under load.")
 
 
-def _file(runs: Runs, times: LoadTimes) -> Cells:
-    for level in times.levels:
-        arrivals = POISSON if level.rate else "trace" if level.speed else CLIENTS
-        keys = timing.keys(runs, times, level.variant)
-        keys |= {"arrivals": arrivals, "load": level.load}
-        yield from _level(keys, level, join(_described(times), level.busy or ""))
-    for found in capacities(times) if times.protocol.find else ():
-        arrivals = POISSON if found.arrivals == "rate" else CLIENTS
-        keys = timing.keys(runs, times, found.variant) | {"arrivals": arrivals}
-        note = join(found.described(), _described(times))
-        reason = "" if found.met else "no load met the targets"
-        bounds = (found.met, found.met, found.missed)
-        measure = Measure(*bounds, note=note, reason=reason, source=CellSource.LATENCY)
-        yield Cell(keys, f"highest_{found.arrivals}", measure)
-    yield from timing.unsupported(runs, times, TAIL)
+def _cells(runs: Runs) -> Cells:
+    for times in runs.loads:
+        for level in times.levels:
+            arrivals = POISSON if level.rate else "trace" if level.speed else CLIENTS
+            keys = timing.keys(runs, times, level.variant)
+            keys |= {"arrivals": arrivals, "load": level.load}
+            yield from _level(keys, level, join(_described(times), level.busy or ""))
+        for found in capacities(times) if times.protocol.find else ():
+            arrivals = POISSON if found.arrivals == "rate" else CLIENTS
+            keys = timing.keys(runs, times, found.variant) | {"arrivals": arrivals}
+            note = join(found.described(), _described(times))
+            reason = "" if found.met else "no load met the targets"
+            bounds = (found.met, found.met, found.missed)
+            measure = Measure(*bounds, note=note, reason=reason, source=CellSource.LATENCY)
+            yield Cell(keys, f"highest_{found.arrivals}", measure)
+        yield from timing.unsupported(runs, times, TAIL)
 
 
 def _level(keys: Keys, level: LoadLevel, note: str) -> Cells:

@@ -30,7 +30,7 @@ READS = Reads(retrieval=True)
 
 
 def table(runs: Runs) -> Table:
-    return frame(KEYS, (cell for retrieval in runs.retrievals for cell in _study(runs, retrieval)))
+    return frame(KEYS, _cells(runs))
 
 
 def draw(table: Table) -> Figure:
@@ -88,28 +88,31 @@ def _written(retrieval: Keys) -> Iterator[str]:
         yield f"kept is what {written['reader']} answers with the passage and not without it"
 
 
-def _study(runs: Runs, retrieval: Keys) -> Cells:
-    keys = {"dataset": retrieval["dataset"]}
-    how = retrieval["retrieval"]
-    questions = [question for question in retrieval["questions"] if question["gold"]]
-    note = _basis(retrieval["questions"], questions)
-    depths = sorted({*(k for k in DEPTHS if k <= how["depth"]), min(how["top"], how["depth"])})
-    places = [*product(("recall", "success"), depths), ("mrr", FIRST), ("ndcg", FIRST)]
-    for name in sorted(retrieval["questions"][0]["ranks"], key=lambda name: name != how["chosen"]):
-        chosen = "gave the questions their passages" if name == how["chosen"] else ""
-        for quantity, k in places:
-            values = [MEASURES[quantity](q["ranks"][name], q["gold"], k) for q in questions]
-            measure = mean(values, runs.seed, join(chosen, note), limits=SHARE)
-            yield Cell({**keys, "retriever": name, "k": k}, quantity, measure)
-    # how much the nDCG of others is above the chosen one's
-    for name in questions[0]["ranks"] if questions else ():
-        if name != how["chosen"]:
-            a, b = (
-                [ndcg(q["ranks"][retriever], q["gold"], FIRST) for q in questions]
-                for retriever in (name, how["chosen"])
-            )
-            measure = paired(a, b, runs.seed, f"less {how['chosen']}", limits=SHARE)
-            yield Cell({**keys, "retriever": name, "k": FIRST}, "ndcg_difference", measure)
+def _cells(runs: Runs) -> Cells:
+    for retrieval in runs.retrievals:
+        keys = {"dataset": retrieval["dataset"]}
+        how = retrieval["retrieval"]
+        questions = [question for question in retrieval["questions"] if question["gold"]]
+        note = _basis(retrieval["questions"], questions)
+        depths = sorted({*(k for k in DEPTHS if k <= how["depth"]), min(how["top"], how["depth"])})
+        places = [*product(("recall", "success"), depths), ("mrr", FIRST), ("ndcg", FIRST)]
+        for name in sorted(
+            retrieval["questions"][0]["ranks"], key=lambda name: name != how["chosen"]
+        ):
+            chosen = "gave the questions their passages" if name == how["chosen"] else ""
+            for quantity, k in places:
+                values = [MEASURES[quantity](q["ranks"][name], q["gold"], k) for q in questions]
+                measure = mean(values, runs.seed, join(chosen, note), limits=SHARE)
+                yield Cell({**keys, "retriever": name, "k": k}, quantity, measure)
+        # how much the nDCG of others is above the chosen one's
+        for name in questions[0]["ranks"] if questions else ():
+            if name != how["chosen"]:
+                a, b = (
+                    [ndcg(q["ranks"][retriever], q["gold"], FIRST) for q in questions]
+                    for retriever in (name, how["chosen"])
+                )
+                measure = paired(a, b, runs.seed, f"less {how['chosen']}", limits=SHARE)
+                yield Cell({**keys, "retriever": name, "k": FIRST}, "ndcg_difference", measure)
 
 
 def _basis(questions: Sequence[Keys], answerable: Sequence[Keys]) -> str:

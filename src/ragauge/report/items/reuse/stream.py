@@ -41,7 +41,7 @@ READS = Reads(stream="any")
 
 
 def table(runs: Runs) -> Table:
-    return frame(KEYS, (cell for stream in runs.streams for cell in _file(runs, stream)))
+    return frame(KEYS, _cells(runs))
 
 
 def draw(table: Table) -> Figure:
@@ -51,20 +51,25 @@ def draw(table: Table) -> Figure:
     return lines.draw(panels, columns=2, height_in=2.5, nothing=nothing)
 
 
-def _file(runs: Runs, times: StreamTimes) -> Cells:
-    protocol = times.protocol
-    more = {"store": protocol.store, "store_gb": protocol.store_gb, "exponent": protocol.exponent}
-    if protocol.is_served:
-        more |= {"store": SERVER, "store_gb": ""}
-    plain = [s for s in times.streams if runs.named(times.model, s.variant).method == "naive"]
-    first = plain[0].summary.first_token_s if plain else None
-    naive_s = first.p50.value if first else None
-    for stream in times.streams:
-        keys = timing.keys(runs, times, stream.variant) | more
-        note = join(_described(times), stream.busy or "")
-        yield from row_cells(keys, dict(_stream(runs, stream, naive_s, note)))
-    for cell in timing.unsupported(runs, times, "first_token_p50_s"):
-        yield replace(cell, keys={**cell.keys, **more})
+def _cells(runs: Runs) -> Cells:
+    for times in runs.streams:
+        protocol = times.protocol
+        more = {
+            "store": protocol.store,
+            "store_gb": protocol.store_gb,
+            "exponent": protocol.exponent,
+        }
+        if protocol.is_served:
+            more |= {"store": SERVER, "store_gb": ""}
+        plain = [s for s in times.streams if runs.named(times.model, s.variant).method == "naive"]
+        first = plain[0].summary.first_token_s if plain else None
+        naive_s = first.p50.value if first else None
+        for stream in times.streams:
+            keys = timing.keys(runs, times, stream.variant) | more
+            note = join(_described(times), stream.busy or "")
+            yield from row_cells(keys, dict(_stream(runs, stream, naive_s, note)))
+        for cell in timing.unsupported(runs, times, "first_token_p50_s"):
+            yield replace(cell, keys={**cell.keys, **more})
 
 
 def _stream(
