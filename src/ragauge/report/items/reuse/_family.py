@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ragauge.config.reads import ANY, AnswersRead, defaults, every
-from ragauge.cost.trace import Trace, seconds
+from ragauge.cost.trace import seconds
 from ragauge.results import timing
 from ragauge.results.cells import CellSource, Measure, join
 from ragauge.results.measures import FLOOR, scored
@@ -104,10 +104,17 @@ class VariantSeconds:
         return [*seconds_in(variant, "first_token_s", state).values()]
 
     def tokens(self, variant: Variant, state: State) -> list[float]:
+        """Seconds of each generated token after the first: of each trial, or of each question."""
         if self.timed:
             return self.timed.seconds(variant.name, "per_token_s", state)
-        waits = map(_decode_s, variant.traces.values())
-        return [wait for wait in waits if wait is not None and math.isfinite(wait)]
+        waits = list[float]()
+        for trace in variant.traces.values():
+            # the calls that generate
+            decoding = [c for c in trace if c.stage == "decode" and c.seconds is not None]
+            steps = sum(call.steps for call in decoding)
+            if steps:
+                waits.append(seconds(decoding) / steps)
+        return list(filter(math.isfinite, waits))
 
     def sooner(self, base: Variant, variant: Variant, state: State) -> Measure:
         """How many times sooner than the plain prompt's the first token is known, both in a state:
@@ -127,13 +134,6 @@ class VariantSeconds:
         return replace(
             timing.ratio(slow, fast, base.runs.seed, n=len(fast), note=note), source=self.source
         )
-
-
-def _decode_s(trace: Trace) -> float | None:
-    """Seconds of each generated token after the first, of the calls that generate."""
-    decoding = [call for call in trace if call.stage == "decode" and call.seconds is not None]
-    steps = sum(call.steps for call in decoding)
-    return seconds(decoding) / steps if steps else None
 
 
 def knob(variant: Variant) -> Any:

@@ -28,7 +28,7 @@ from ragauge.report.items.reuse._family import (
 )
 from ragauge.results.cells import Cell, Cells, Table, frame, noted
 from ragauge.results.measures import REFERENCES, difference, quality
-from ragauge.results.runs import Group, Runs, Variant
+from ragauge.results.runs import Runs, Variant
 from ragauge.results.times import STATE_WORDS
 
 KEYS = (
@@ -52,10 +52,10 @@ READS = Reads(answers=answers(*REFERENCES, *RANKERS), latency="any")
 
 
 def table(runs: Runs) -> Table:
-    families: dict[tuple[str, str], list[Group]] = defaultdict(list)
+    families = defaultdict[tuple[str, str], list[Variant]](list)
     for group in runs.groups():
-        families[group.model, runs.registered(group.dataset)].append(group)
-    cells = (_family(name, groups) for (_, name), groups in families.items())
+        families[group.model, runs.registered(group.dataset)] += group.find("naive")[:1]
+    cells = (_family(name, bases) for (_, name), bases in families.items())
     return frame(KEYS, chain.from_iterable(cells))
 
 
@@ -102,11 +102,10 @@ def _panels(title: str, part: Table) -> Iterator[Panel]:
             title = ""
 
 
-def _family(name: str, groups: Sequence[Group]) -> Cells:
+def _family(name: str, bases: Sequence[Variant]) -> Cells:
     """The cells of a registered data set under the labels that ask the same questions, of one or
-    several sizes.
+    several sizes; `bases` are their plain prompts.
     """
-    bases = [base for group in groups if (base := group.naive)]
     most = max((set(base.records) for base in bases), key=len, default=set())
     for base in bases:
         size = _size(base)

@@ -114,13 +114,13 @@ def read_again(variant: Variant) -> dict[str, float]:
         counts = variant.records[key].tokens
         tokens = sum(counts.get("documents") or [])
         question = counts.get("query", 0) + counts.get("task", 0)
-        part = [
-            (sum(c.again), c.layers or (0, layers), c.stage == "prompt") for c in trace if c.again
-        ]
-        again = sum(
-            (n - question * (first > 0 and asks)) * (last - first) / layers
-            for n, (first, last), asks in part
-        )
-        if tokens:  # a call that goes on from a layer with the question writes it again as well
+        again = 0.0
+        for call in trace:
+            if call.again:
+                first, last = call.layers or (0, layers)
+                # a call that goes on from a layer with the question writes it again as well
+                asked = question * (first > 0 and call.stage == "prompt")
+                again += (sum(call.again) - asked) * (last - first) / layers
+        if tokens:
             shares[key] = again / tokens
     return shares
