@@ -72,17 +72,18 @@ def on_frontier(group: Group, variants: Sequence[Variant], prices: Sequence[Meas
     """
     pairs = zip(variants, prices, strict=True)
     priced = {
-        v.name: (v, m.value) for v, m in pairs if m.value is not None and v.method not in REFERENCES
+        v.name: m.value for v, m in pairs if m.value is not None and v.method not in REFERENCES
     }
-    if not (answers := on_shared({name: scored(v) for name, (v, _) in priced.items()})):
+    answers = on_shared({v.name: scored(v) for v in variants if v.name in priced})
+    if not answers:
         return {}
     probabilities = frontier_probability(
-        [priced[n][1] for n in answers], [*answers.values()], seed=group.runs.seed
+        [priced[name] for name in answers], [*answers.values()], seed=group.runs.seed
     )
     few = Measure(reason="it has far fewer questions than others")
-    n = len(next(iter(answers.values())))
     return dict.fromkeys(priced, few) | {
-        k: Measure(p, n=n) for k, p in zip(answers, probabilities, strict=True)
+        name: Measure(p, n=len(answers[name]))
+        for name, p in zip(answers, probabilities, strict=True)
     }
 
 

@@ -4,7 +4,7 @@ import base64
 import gzip
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ragauge.cost.trace import Call, Trace
@@ -95,7 +95,7 @@ def _row(record: Record, trace: Trace, score: float | None) -> JsonObject:
         "text": None if record.text == record.prediction else record.text,
         "saliency": [_rounded(value) for value in record.saliency],
         "tokens": {
-            name: sum(_numbers(n)) if isinstance(n, list) else n
+            name: sum(v for v in n if isinstance(v, int)) if isinstance(n, list) else n
             for name, n in record.tokens.items()
         },
         "trace": [_call(call) for call in trace],
@@ -126,10 +126,6 @@ def _call(call: Call) -> list[Any]:
         _rounded(call.seconds),
         call.loading_s is not None,
     ]
-
-
-def _numbers(values: Any) -> list[int]:
-    return [v for v in values if isinstance(v, int)] if isinstance(values, Sequence) else []
 
 
 def _rounded(value: float | None) -> float | None:

@@ -98,18 +98,16 @@ def _found(group: Group, full: Variant | None) -> dict[str, Variant]:
     before = replace(group, model=_shared.base_of(group) or group.model).variants
     size = _shared.size(full) if full else None
     alike = [v for v in here if v.method == "cfic" and size in (None, _shared.size(v))]
-    by_setting = {
-        s: v
-        for s, options in OPTIONS.items()
-        for v in reversed(alike)
-        if _shared.is_cfic(v, **options)
+    found = {
+        setting: [v for v in alike if _shared.is_cfic(v, **options)]
+        for setting, options in OPTIONS.items()
     }
-    others = {
+    found |= {
         "without_sft": [v for v in before if _shared.is_cfic(v) and _shared.size(v) == size],
         "without_sft_free": [v for v in before if v.method == "free_extraction"],
         "full_article": [v for v in here if _shared.row(v).method == "full_article"],
     }
-    return by_setting | {setting: variants[0] for setting, variants in others.items() if variants}
+    return {setting: variants[0] for setting, variants in found.items() if variants}
 
 
 def _measures(group: Group, setting: str, variant: Variant, full: Variant | None) -> Measures:

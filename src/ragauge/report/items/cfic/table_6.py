@@ -80,8 +80,8 @@ def _systems(group: Group) -> tuple[Variant | None, Variant | None]:
     answered = {v.name: v for v in group.variants}
     names = sorted(group.timed.variants) if group.timed else []
     timed = [answered.get(name) or group.runs.named(group.model, name) for name in names]
-    cfic = _shared.as_published(timed) or _shared.as_published(answered.values())
-    free = (v for v in [*timed, *answered.values()] if v.method == "free_extraction")
+    cfic = _shared.as_published(timed) or _shared.as_published(group.variants)
+    free = (v for v in [*timed, *group.variants] if v.method == "free_extraction")
     return cfic, next(free, None)
 
 

@@ -31,7 +31,7 @@ from ragauge.results.cells import (
     row_cells,
 )
 from ragauge.results.measures import evidence_quality
-from ragauge.results.publications import Printed, printed
+from ragauge.results.publications import printed
 from ragauge.results.runs import Group, Runs, Variant
 from ragauge.results.stats import SHARE
 
@@ -54,12 +54,17 @@ READS = Reads(answers=(others("full_article", "naive"),), datasets="long", judge
 def table(runs: Runs) -> Table:
     cells = runs.by_group(_group, READS.datasets)
     columns = [f"{quantity}_pct" for quantity in (FAITHFULNESS, *LABELS)]
-    cells += printed("cfic_table_7", _keys_of, columns, "published; judged, not compared")
+    cells += printed(
+        "cfic_table_7",
+        lambda line: {
+            "model": JUDGES[line["judge"]],
+            "dataset": SAMPLE,
+            "system": SYSTEMS[line["system"]],
+        },
+        columns,
+        "published; judged, not compared",
+    )
     return frame(KEYS, cells)
-
-
-def _keys_of(line: Printed) -> Keys:
-    return {"model": JUDGES[line["judge"]], "dataset": SAMPLE, "system": SYSTEMS[line["system"]]}
 
 
 def draw(table: Table) -> Figure:

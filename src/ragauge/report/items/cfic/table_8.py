@@ -20,7 +20,6 @@ from ragauge.report.items.cfic import _shared
 from ragauge.results.cells import (
     OTHER_MODEL,
     Cells,
-    Keys,
     Measure,
     Measures,
     Table,
@@ -29,7 +28,7 @@ from ragauge.results.cells import (
     row_cells,
 )
 from ragauge.results.measures import quality
-from ragauge.results.publications import LONGBENCH, Printed, printed
+from ragauge.results.publications import LONGBENCH, printed
 from ragauge.results.runs import Group, Runs, Variant
 
 KEYS = ("model", "dataset", "series", "k", "variant")
@@ -50,13 +49,19 @@ READS = Reads(
 
 def table(runs: Runs) -> Table:
     cells = runs.by_group(_group, READS.datasets)
-    cells += printed("cfic_table_8", _keys_of, ("f1", *PUBLISHED), OTHER_MODEL, PUBLISHED)
+    cells += printed(
+        "cfic_table_8",
+        lambda line: {
+            "model": PAPER,
+            "dataset": LONGBENCH + line["dataset"],
+            "series": "d=256",
+            "k": int(line["k"]),
+        },
+        ("f1", *PUBLISHED),
+        OTHER_MODEL,
+        PUBLISHED,
+    )
     return frame(KEYS, cells)
-
-
-def _keys_of(line: Printed) -> Keys:
-    dataset = LONGBENCH + line["dataset"]
-    return {"model": PAPER, "dataset": dataset, "series": "d=256", "k": int(line["k"])}
 
 
 def draw(table: Table) -> Figure:

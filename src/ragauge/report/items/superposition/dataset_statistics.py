@@ -10,8 +10,8 @@ its MuSiQue gap (149.6) is not the difference of its two lengths (101.6); both a
 
 from ragauge.config.reads import Reads, every
 from ragauge.report.figures import Axis, Dots, Figure, style
-from ragauge.results.cells import Cells, Keys, Line, Table, frame, mean, row_cells
-from ragauge.results.publications import Printed, printed
+from ragauge.results.cells import Cells, Line, Table, frame, mean, row_cells
+from ragauge.results.publications import printed
 from ragauge.results.runs import Group, Runs
 
 KEYS = ("model", "dataset")
@@ -29,11 +29,10 @@ def table(runs: Runs) -> Table:
     measured = runs.by_group(_group, READS.datasets)
     item = "superposition_dataset_statistics"
     note = "published; the paper does not name the tokenizer"
-    return frame(KEYS, measured + printed(item, _keys_of, QUANTITIES, note))
-
-
-def _keys_of(line: Printed) -> Keys:
-    return {"model": PAPER, "dataset": line["dataset"]}
+    cells = printed(
+        item, lambda line: {"model": PAPER, "dataset": line["dataset"]}, QUANTITIES, note
+    )
+    return frame(KEYS, measured + cells)
 
 
 def draw(table: Table) -> Figure:

@@ -13,8 +13,7 @@ clock.
 from dataclasses import replace
 
 from ragauge.config.reads import Reads, every
-from ragauge.report.figures import Axis, Lines, lines
-from ragauge.report.figures.style import Figure
+from ragauge.report.figures import Axis, Figure, Lines, Panel, Point, lines
 from ragauge.results.cells import Cells, Table, frame, noted, row_cells
 from ragauge.results.measures import quality, standard
 from ragauge.results.publications import predicted
@@ -51,15 +50,12 @@ def draw(table: Table) -> Figure:
     panels = plot.panels(points)
     shapes = [row for row in lines.rows(table) if not row.keys["variant"]]
     factors = [
-        lines.Point("", row.keys["model"], row.number(plot.x), row.number("factor"), row=row)
+        Point("", row.keys["model"], row.number(plot.x), row.number("factor"), row=row)
         for row in shapes
     ]
-    if factors:
-        panels.append(
-            lines.Panel(
-                shapes[0].keys["series"], SPEEDUP, Axis("superposition factor g", "base2"), factors
-            )
-        )
+    if shapes:
+        y = Axis("superposition factor g", "base2")
+        panels.append(Panel(shapes[0].keys["series"], SPEEDUP, y, factors))
     return lines.draw(panels)
 
 
@@ -70,13 +66,12 @@ def _group(group: Group) -> Cells:
         series.setdefault(_series(variant), []).append(variant)
     base = group.naive
     for name, variants in series.items():
-        if not any(v.param("factor") for v in variants):
-            continue
-        by_factor = {_paths(v): v for v in variants}
-        if base and 1 not in by_factor:
-            yield from _cells(name, base, 1, "g = 1 is naive RAG")
-        for factor, variant in sorted(by_factor.items()):
-            yield from _cells(name, variant, factor)
+        if any(v.param("factor") for v in variants):
+            by_factor = {_paths(v): v for v in variants}
+            if base and 1 not in by_factor:
+                yield from _cells(name, base, 1, "g = 1 is naive RAG")
+            for factor, variant in sorted(by_factor.items()):
+                yield from _cells(name, variant, factor)
 
 
 def _series(variant: Variant) -> str:
