@@ -29,20 +29,6 @@ if TYPE_CHECKING:
 
 AFFECTS_RESULTS = False
 
-# keys of a model
-MODEL_OPTIONS = {
-    "engine",
-    "dtype",
-    "weights",
-    "kv",
-    "device",
-    "template",
-    "max_context",
-    "kernels",
-    "template_arguments",
-    "template_date",
-}
-
 
 @contextmanager
 def ended_in_order() -> Iterator[None]:
@@ -239,8 +225,7 @@ def add_answered_questions(
             "of its labels"
         ),
     )
-    elsewhere = set(ModelEntry.model_fields) - MODEL_OPTIONS | set(exclude)
-    add_settings(parser, ModelEntry, elsewhere, engine=registry.names("engine"))
+    add_settings(parser, ModelEntry, exclude, engine=registry.names("engine"))
     add_threads(parser, "threads of the decoder; default: all cores")
 
 
@@ -314,8 +299,7 @@ def model(args: argparse.Namespace, config: Config | None, known: bool = True) -
     else:
         is_source = known and not args.model.startswith(SERVED)
         stated = {"source": check_source(args.model, "--model") if is_source else args.model}
-    changes = {key: value for key, value in vars(args).items() if key in MODEL_OPTIONS}
-    chosen = checked_options(ModelEntry, stated | changes)
+    chosen = checked_options(ModelEntry, stated | given(args, ModelEntry))
     return on_this_machine(chosen, recorded_dtype(args.out), args.threads)
 
 

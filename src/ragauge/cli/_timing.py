@@ -28,10 +28,10 @@ Settings = TypeVar("Settings", bound=TimedSettings)
 
 
 def add_measured(
-    parser: argparse.ArgumentParser, settings: type[BaseModel], exclude: Collection[str]
+    parser: argparse.ArgumentParser, settings: type[TimedSettings], exclude: Collection[str] = ()
 ) -> None:
     """Add the methods, the questions, the model, the settings of a protocol and the file of the
-    result.
+    result. What names labels of a configuration, and `exclude`, are no options of the protocol.
     """
     add = parser.add_argument
     add(
@@ -43,7 +43,8 @@ def add_measured(
     options.add_answered_questions(parser, exclude={"engine"})
     options.add_serve(parser)
     add("--out", type=Path, required=True, metavar="FILE.json")
-    options.add_settings(parser, settings, exclude)
+    labels = {"methods", "dataset", "models", "threads"}
+    options.add_settings(parser, settings, labels.union(exclude))
 
 
 def read(

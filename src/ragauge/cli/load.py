@@ -17,7 +17,7 @@ OTHER_SPELLINGS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    _timing.add_measured(parser, LoadSettings, {"methods", "dataset", "models", "threads"})
+    _timing.add_measured(parser, LoadSettings)
     # short spellings
     for option, key in OTHER_SPELLINGS.items():
         parser.add_argument(option, dest=key, default=argparse.SUPPRESS, help=argparse.SUPPRESS)

@@ -11,7 +11,7 @@ from ragauge.config.protocols import StreamSettings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    _timing.add_measured(parser, StreamSettings, {"methods", "dataset", "models", "threads"})
+    _timing.add_measured(parser, StreamSettings)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -9,22 +9,9 @@ from ragauge.cli import _timing
 from ragauge.config.protocols import LatencySettings
 from ragauge.errors import UserError
 
-# Keys of the section `latency` that are options as they are.
-OPTIONS = {
-    "trials",
-    "prompts",
-    "warmup",
-    "states",
-    "answer_tokens",
-    "tokens",
-    "evidence_batch",
-    "allow_load",
-    "server_cache",
-}
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    _timing.add_measured(parser, LatencySettings, set(LatencySettings.model_fields) - OPTIONS)
+    _timing.add_measured(parser, LatencySettings, {"new_tokens", "more_new_tokens"})
     add = parser.add_argument
     add(
         "--random-weights",

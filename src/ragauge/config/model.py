@@ -13,7 +13,7 @@ from ragauge.cost.hardware import AnyDtype, CacheType, Device, Kernels, Precisio
 from ragauge.engines import backend, protocol
 from ragauge.errors import SettingError, UserError
 from ragauge.io import safe_yaml
-from ragauge.io.sections import Recorded, Section
+from ragauge.io.sections import NO_OPTION, Recorded, Section
 from ragauge.io.specifications import EngineFacts, FinderFacts, ServedFacts
 from ragauge.methods.base.method import Method
 from ragauge.methods.evidence.account import NO_TRAINING, TrainedDefaults
@@ -87,7 +87,7 @@ class Served(Section):
 class ModelEntry(Section):
     """A decoder. The key is its label in file names and tables."""
 
-    source: str = Field(
+    source: Annotated[str, NO_OPTION] = Field(
         description="a name in the catalog, hf:org/name, pypi:name==version, https://..., path:/folder or openai:NAME, "
         "a model behind an OpenAI-compatible server; default: the key"
     )
@@ -117,13 +117,13 @@ class ModelEntry(Section):
     max_context: int | None = Field(
         None, ge=1, description="maximum context in tokens; default: the trained one"
     )
-    resources: Annotated[Resources, Recorded.NEVER] = Field(
+    resources: Annotated[Resources, Recorded.NEVER, NO_OPTION] = Field(
         Resources(), description="resources of a job with this model"
     )
     template: Template | None = Field(
         None, description="prompt template; default: the catalog's, else the tokenizer's"
     )
-    tokenization: Tokenization | None = Field(
+    tokenization: Annotated[Tokenization | None, NO_OPTION] = Field(
         None, description="of prompts; default: the catalog's, else whole"
     )
     template_arguments: dict[str, Any] = Field(
@@ -134,17 +134,19 @@ class ModelEntry(Section):
         TEMPLATE_DATE,
         description="date of the run for chat templates that write one, as '2025-01-31'",
     )
-    training: Annotated[str | None, Recorded.NEVER] = Field(
+    training: Annotated[str | None, Recorded.NEVER, NO_OPTION] = Field(
         None, description="label of the training that makes it, in place of a source"
     )
-    finder: Annotated[str | None, Recorded.NEVER] = Field(
+    finder: Annotated[str | None, Recorded.NEVER, NO_OPTION] = Field(
         None, description="model (label) that finds evidence or chooses tokens; default: itself"
     )
-    served: Served | None = Field(None, description="requests to a model with source openai:NAME")
-    methods: Annotated[list[str] | None, Recorded.NEVER] = Field(
+    served: Annotated[Served | None, NO_OPTION] = Field(
+        None, description="requests to a model with source openai:NAME"
+    )
+    methods: Annotated[list[str] | None, Recorded.NEVER, NO_OPTION] = Field(
         None, description="names of the variants that run on it; default: all"
     )
-    datasets: Annotated[list[str] | None, Recorded.NEVER] = Field(
+    datasets: Annotated[list[str] | None, Recorded.NEVER, NO_OPTION] = Field(
         None, description="labels of the data sets that it answers; default: all"
     )
 
@@ -204,20 +206,10 @@ class ModelEntry(Section):
             raise SettingError(
                 "served", "only valid for models behind a server (source openai:NAME)"
             )
-        for key in (
-            "dtype",
-            "weights",
-            "kv",
-            "device",
-            "kernels",
-            "training",
-            "finder",
-            "template_arguments",
-        ):
-            if getattr(self, key) != ModelEntry.model_fields[key].default:
-                raise SettingError(
-                    key, f"{getattr(self, key)!r}: a served model runs as its server decides"
-                )
+        decided = {"dtype", "weights", "kv", "device", "kernels", "training", "finder"}
+        stated = self.model_dump(include={*decided, "template_arguments"}, exclude_defaults=True)
+        for key, value in stated.items():
+            raise SettingError(key, f"{value!r}: a served model runs as its server decides")
         if self.source == SERVED:
             raise SettingError(
                 "source", "openai: must be followed by the model's name, as its server knows it"
