@@ -71,12 +71,12 @@ def _result(clients: list[Client], answer: Neighbours) -> dict[str, Any]:
         }
         for row in answer.rows
     ]
-    about = {
+    return {
+        "neighbours": neighbours,
         "nprobe": answer.nprobe,
         "seconds": answer.seconds,
         "missing_servers": list(answer.missing),
     }
-    return {"neighbours": neighbours, **about}
 
 
 def _readable(result: dict[str, Any]) -> str:

@@ -85,14 +85,18 @@ def run(args: argparse.Namespace) -> None:
         if settings.processes > 1 and "RANK" not in os.environ:
             # become torchrun, which starts this same command once per process
             sys.stdout.flush()
-            launcher = [
+            # argv[0] may be a module's file
+            command = [
+                sys.executable,
                 "-m",
                 "torch.distributed.run",
                 "--standalone",
                 f"--nproc-per-node={settings.processes}",
+                "--module",
+                "ragauge.cli",
+                *sys.argv[1:],
             ]
-            command = ["--module", "ragauge.cli", *sys.argv[1:]]  # argv[0] may be a module's file
-            os.execv(sys.executable, [sys.executable, *launcher, *command])
+            os.execv(sys.executable, command)
         from ragauge.training import finetuning
 
         written = finetuning.train(settings, args.data, args.checkpoints, args.out, args.threads)

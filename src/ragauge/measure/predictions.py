@@ -42,18 +42,12 @@ def predict() -> JsonObject:
 
 
 def table(number: int) -> Iterator[JsonObject]:
-    for row in read_csv(f"superposition_table_{number}"):
+    item = f"superposition_table_{number}"
+    for row in read_csv(item):
         keys = {key: row[key] for key in KEYS if key in row}
         printed = row.get("method", "superposition")
         name = METHODS.get(printed, printed)
-        yield _row(
-            f"superposition_table_{number}",
-            row["model"],
-            keys,
-            name,
-            options(number, row),
-            COUNTS[number],
-        )
+        yield _row(item, row["model"], keys, name, options(number, row), COUNTS[number])
 
 
 def figure_5() -> Iterator[JsonObject]:
