@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ragauge.pipelines.retrieval.settings import (
         DatabaseSettings,
         EvaluationSetSettings,
-        StalenessSettings,
     )
     from ragauge.training.settings import TrainingSettings
 
@@ -131,36 +130,19 @@ def _references(config: Config) -> Iterator[Reference]:
         for key, section in keys.items():
             known = getattr(config, section) if section else registry.names(key)
             yield KINDS.get(section, key), getattr(entry, key), known, f"{where}.{key}"
-    for label, pipeline in config.pipelines.items():
-        where = f"pipelines.{label}"
-        if not config.databases:
-            raise UserError(f"{where}: needs a chunk database; name one under databases")
-        database = config.pipeline_database(pipeline)
-        yield from _database_references(
-            config, database, pipeline, where, indexed=pipeline.queries_index
-        )
-    for label, compared in config.staleness.items():
-        yield from _database_references(
-            config, compared.database, compared, f"staleness.{label}", indexed=True
-        )
+    for section in ("pipelines", "staleness"):
+        for label, reader in getattr(config, section).items():
+            where = f"{section}.{label}"
+            if not config.databases:
+                raise UserError(f"{where}: needs a chunk database; name one under databases")
+            name = config.pipeline_database(reader)
+            database = config.databases[name]
+            # the text that is predicted with a database: its held-out text or an evaluation set
+            known = [name, *database.evaluation_sets]
+            yield "evaluation set", reader.evaluation, known, f"{where}.evaluation"
+            if section == "staleness" or reader.queries_index:
+                yield "index", reader.index, database.indexes, f"{where}.index"
     yield "item", config.item_names(), registry.names("item"), "items"
-
-
-def _database_references(
-    config: Config,
-    label: str,
-    entry: PipelineSettings | StalenessSettings,
-    where: str,
-    indexed: bool,
-) -> Iterator[Reference]:
-    """Yield the references to the text that is predicted with a database (its held-out text or an
-    evaluation set), and to its index.
-    """
-    database = config.databases[label]
-    known = [label, *database.evaluation_sets]
-    yield "evaluation set", entry.evaluation, known, f"{where}.evaluation"
-    if indexed:
-        yield "index", entry.index, database.indexes, f"{where}.index"
 
 
 def check_source(source: str, where: str, kind: str = "model") -> str:
@@ -262,7 +244,7 @@ def _check_pipeline(config: Config, pipeline: PipelineSettings, where: str) -> N
         )
     label = config.pipeline_model(pipeline)
     model = config.models[label]
-    for key, needed in (("engine", "torch"), ("weights", "full"), ("kv", "full")):
+    for key, needed in {"engine": "torch", "weights": "full", "kv": "full"}.items():
         value = getattr(model, key)
         if value != needed:
             raise UserError(
