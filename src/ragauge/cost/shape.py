@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass
 
+from pydantic import ConfigDict, with_config
 
+
+@with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True)
 class Shape:
     """Sizes of a decoder-only transformer. Per-layer tuples have one entry a layer (OpenELM varies

@@ -15,6 +15,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from ragauge import registry
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from ragauge.methods.base.method import Method
 
 Times = TypeVar("Times", bound=TimesFile)
+_SHAPE = TypeAdapter(Shape)
 
 RANKED = ("top", "bm25", "tfidf", "dense", "shortest")
 WITHOUT_LABELS = ("agreement", "groundedness")  # metrics of a data set whose answers nobody knows
@@ -208,13 +210,15 @@ class Variant:
 
     @cached_property
     def shape(self) -> Shape | None:
-        """The decoder's shape, from the meta file or from the known models; None if neither has it."""
+        """The decoder's shape, from the meta file or from the known models; None if neither has it.
+
+        Raises:
+            UserError: the sizes in the meta file are damaged.
+        """
         recorded = self.meta.get("shape")
         if recorded:
-            sizes: JsonObject = {
-                k: tuple(v) if isinstance(v, list) else v for k, v in recorded.items()
-            }
-            return Shape(**sizes)
+            with validating(f"{records.meta_path(self.path)}: shape"):
+                return _SHAPE.validate_python(recorded)
         known = [name for name in identities(self) if name in shapes.names()]
         return shapes.named(known[0]) if known else None
 

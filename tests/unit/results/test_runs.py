@@ -1,11 +1,13 @@
 """What a run left behind: methods and options from specifications and the configuration."""
 
 import json
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
 
 from ragauge.config.loading import parse
+from ragauge.cost import shapes
 from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.results import measures
@@ -49,6 +51,22 @@ def test_options_precision_and_data_set_come_from_the_specification(tmp_path):
     )
     assert variant.is_superposition()
     assert not variant.is_superposition(positions="left_aligned")
+
+
+def test_sizes_of_the_decoder_come_from_the_meta_file_or_are_refused_with_their_place(tmp_path):
+    path = records.meta_path(write_variant(tmp_path, "x", "naive", [True]))
+    meta = json.loads(path.read_bytes())
+    sizes = asdict(shapes.named(shapes.names()[0]))
+    path.write_text(json.dumps({**meta, "shape": sizes}))
+    assert the_variant(tmp_path).shape == shapes.named(shapes.names()[0])
+    for damaged, problem in (
+        ({**sizes, "vocab": "many"}, "vocab: Input should be a valid integer"),
+        ({**sizes, "depth": 3}, "depth: Unexpected keyword argument"),
+        ({"vocab": 3}, "family: Field required"),
+    ):
+        path.write_text(json.dumps({**meta, "shape": damaged}))
+        with pytest.raises(UserError, match=f"x.meta.json: shape: {problem}"):
+            _ = the_variant(tmp_path).shape
 
 
 def test_records_with_a_damaged_specification_count_as_missing(tmp_path):
