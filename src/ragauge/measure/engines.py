@@ -79,7 +79,11 @@ class Engines:
         return engine
 
     def pair(self, specification: AnswerSpecification) -> Engine:
-        """The engine that answers, with the specification's finder or none."""
+        """The engine that answers, with the specification's finder or none.
+
+        Raises:
+            UserError: as `of`; the finder has another vocabulary, or the engine cannot have one.
+        """
         engine = self.of(specification)
         if Capability.SPANS in engine.capabilities:
             searcher = None
@@ -93,7 +97,12 @@ class Engines:
                 searcher = cast(
                     RecordedEngine, self.of(specification.model_copy(update=model), finds=True)
                 )
-            cast(RecordedEngine, engine).set_finder(searcher, finder.template if finder else None)
+            template = finder.template if finder else None
+            try:
+                cast(RecordedEngine, engine).set_finder(searcher, template)
+            except UserError as error:
+                models = f"{finder and finder.model} and {specification.model}"
+                raise UserError(f"{models}: {error}") from None
         elif specification.finder:
             raise UserError(
                 f"{specification.engine.name}: an engine without key-value caches cannot have a finder"

@@ -436,6 +436,18 @@ def test_variants_share_a_loaded_model(model, data, tmp_path, monkeypatch):
     assert untimed(shared) == untimed(fresh)
 
 
+def test_a_finder_of_another_vocabulary_is_refused_by_its_name(model, data):
+    found = setting_of(model, data, "cfic", top_k=1)
+    found = found.model_copy(update={"finder": FinderFacts(model=str(model))})
+    loaded = engines.Engines(threads=1)
+    method = making.make("cfic", top_k=1)
+    finder = cast(LM, cast(LM, loaded.ready(found, method)).finder)
+    finder.tokenizer.get_vocab = lambda: {"other": 0}
+    problem = f"{model} and {model}: .* have different vocabularies"
+    with pytest.raises(UserError, match=problem):
+        loaded.ready(found, method)
+
+
 # ---- again
 
 
