@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ragauge.cost.flop import call_macs
-from ragauge.cost.hardware import Precision
+from ragauge.cost.hardware import precision
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, Trace
 from ragauge.engines.cache import KVCache
@@ -60,7 +60,7 @@ class RecordedEngine(Traced, ABC):
         self.first_token_at: float | None = None
         self.peak_cache_bytes = 0
         self.cut = False
-        self.precision = Precision(str(dtype).removeprefix("torch."))
+        self.precision = precision(dtype)
         self.documents: DocumentStore | None = None  # stores the results of offline calls
         self.finder: RecordedEngine | None = None  # see `SpanEngine.finder`
         self.template: str | None = None

@@ -47,7 +47,6 @@ def shape(config: Config) -> Shape:
         norm_eps=config.get("layer_norm_epsilon", 1e-5),
         activation="gelu_tanh",
         alibi_slopes=alibi_slopes(heads),
-        tied=True,
         bias=True,
         norm_bias=True,
         embedding_norm=True,

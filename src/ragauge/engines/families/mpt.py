@@ -47,7 +47,6 @@ def shape(config: Config) -> Shape:
         norm_eps=config.get("layer_norm_epsilon", 1e-5),
         activation="gelu",
         alibi_slopes=alibi_slopes(heads, attention.get("alibi_bias_max", 8)),
-        tied=True,
         qkv_clip=attention.get("clip_qkv") or None,
         eos=eos_ids(config),
     )
