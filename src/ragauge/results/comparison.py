@@ -24,7 +24,7 @@ def summary(path: Path) -> JsonObject:
     records = _records(path)
     scored = mean_nll(records)
     if not scored:
-        return _latency(records)
+        return _latency(path, records)
     [nll] = shared_nll(scored)
     value, low, high = perplexity_of(nll)
     return {
@@ -37,9 +37,9 @@ def summary(path: Path) -> JsonObject:
     }
 
 
-def _latency(generated: Sequence[SequenceRecord]) -> JsonObject:
+def _latency(path: Path, generated: Sequence[SequenceRecord]) -> JsonObject:
     """Seconds of a sequence, and those of an ideal overlap: medians over sequences."""
-    calls = traces(generated)
+    calls = traces(path, generated)
     seconds = [median(record.trials_s) for record in generated]
     ideal = [overlap.ideal_s(trace) for trace in calls]
     return {

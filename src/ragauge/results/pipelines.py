@@ -142,7 +142,7 @@ class PipelineRun:
     @cached_property
     def traces(self) -> list[Trace]:
         """The traces of the median trials, one a sequence."""
-        return traces(self.records)
+        return traces(self.path, self.records)
 
 
 def load_share(records: Sequence[SequenceRecord]) -> float | None:
@@ -150,8 +150,13 @@ def load_share(records: Sequence[SequenceRecord]) -> float | None:
     return max((r.load_share for r in records if r.load_share is not None), default=None)
 
 
-def traces(records: Sequence[SequenceRecord]) -> list[Trace]:
-    return [calls(record.trace, f"sequence {record.key}") for record in records]
+def traces(path: Path, records: Sequence[SequenceRecord]) -> list[Trace]:
+    """The traces of a file's records.
+
+    Raises:
+        UserError: one is damaged; the message names the file and the sequence.
+    """
+    return [calls(record.trace, f"{path}: sequence {record.key}") for record in records]
 
 
 def mean_nll(records: Sequence[SequenceRecord]) -> Likelihoods:

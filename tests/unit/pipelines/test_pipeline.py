@@ -31,6 +31,7 @@ from ragauge.pipelines.retrieval.retriever import About
 from ragauge.pipelines.specification import PipelineSpecification
 from ragauge.pipelines.windows import Windows
 from ragauge.results import comparison
+from ragauge.results.pipelines import traces
 from retro_parts import (
     DOCUMENTS,
     EXACT,
@@ -180,6 +181,16 @@ def test_latency_is_shown_beside_its_ideal(tmp_path):
     assert found["load_share"] == max(record.load_share or 0.0 for record in records)
     with pytest.raises(UserError, match="holds generated text"):
         comparison.difference(out, out)
+
+
+def test_a_damaged_trace_is_named_by_its_file_and_sequence(tmp_path):
+    record = SequenceRecord(
+        key="0:a#0", status="ok", document=0, tokens=150, trace=[{"stage": "read"}]
+    )
+    path = tmp_path / "g.jsonl"
+    with pytest.raises(UserError) as error:
+        traces(path, [record])
+    assert str(error.value).startswith(f"{path}: sequence 0:a#0: ")
 
 
 def test_timed_trials_take_turns_and_the_answers_are_those_of_pipelines_alone(
