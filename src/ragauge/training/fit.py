@@ -37,7 +37,6 @@ HELD_OUT = 10  # one document in this many is not trained on
 LEAST_RATE = 0.1  # of the learning rate, at the budget's end
 WINDOWS = Windows()  # of training texts
 MOST_STEPS = 1 << 24  # time ends a training long before
-MOST_MISSES = 1000  # drawn chunks in a row whose documents are too short
 
 
 class NeighbourExample(TypedDict):
@@ -89,16 +88,19 @@ class RetrofitMaterial:
         return [chunk for chunk, document in documents if (document % HELD_OUT == 0) == held_out]
 
     def draw_starts(self) -> Iterator[int]:
-        """Endless chunks that training texts start with, in a random order, fixed by the seed."""
+        """Endless chunks that training texts start with, in a random order, fixed by the seed.
+
+        Raises:
+            UserError: no document is long enough.
+        """
         starts = self.starts(held_out=False)
+        if not any(map(self.text, starts)):
+            raise UserError(f"no document has {self.settings.chunks} chunks; use a larger database")
         draw = np.random.default_rng([self.settings.seed, 0])
-        misses = 0
-        while starts and misses <= MOST_MISSES:
+        while True:
             start = starts[int(draw.integers(len(starts)))]
-            misses = 0 if self.text(start) else misses + 1
-            if not misses:
+            if self.text(start):
                 yield start
-        raise UserError(f"no document has {self.settings.chunks} chunks; use a larger database")
 
     def held_out(self, random: bool) -> list[NeighbourExample]:
         """Return the texts of the curve, spread over the held-out documents.

@@ -3,7 +3,9 @@ their training.
 """
 
 import errno
+from itertools import count
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -151,6 +153,22 @@ def test_a_database_of_short_documents_cannot_be_trained_on(tmp_path):
     material = RetrofitMaterial(searcher, searcher, RetrofitSettings())
     with pytest.raises(UserError, match="use a larger database"):
         RetroFit(tiny_models.tiny_lm(), material, tmp_path, {})
+
+
+def test_one_long_document_among_thousands_of_short_ones_is_trained_on():
+    short = [tokens(8, 1)] * 4001
+    searcher = ExactRetriever([*short, tokens(64 * 3, 2)])
+    searcher_of_short = ExactRetriever(short)
+    settings = RetrofitSettings()
+    material = RetrofitMaterial(searcher, searcher, settings)
+    draw = np.random.default_rng([settings.seed, 0])
+    starts = material.starts(held_out=False)
+    long = starts[-3]
+    misses = next(n for n in count() if starts[int(draw.integers(len(starts)))] == long)
+    assert misses > 1000
+    assert next(material.draw_starts()) == long
+    with pytest.raises(UserError, match="no document has 3 chunks"):
+        next(RetrofitMaterial(searcher_of_short, searcher_of_short, settings).draw_starts())
 
 
 @pytest.mark.parametrize(
