@@ -54,14 +54,14 @@ def check_committed(run: str, file: Path = Path(__file__)) -> None:
         )
 
 
-def start_fork_server(folder: Path = FORKS) -> None:
+def start_fork_server() -> None:
     """Have `ragauge` start at once in the jobs of this process (`ragauge.cli._fork_server`)."""
     if _STARTED or sys.platform != "linux" or os.environ.get("RAGAUGE_FORKS", "1") == "0":
         return
-    command = [sys.executable, "-m", "ragauge.cli._fork_server", str(folder)]
+    command = [sys.executable, "-m", "ragauge.cli._fork_server", str(FORKS)]
     # as the jobs that it serves
     threads = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
-    (folder / "ragauge").unlink(missing_ok=True)  # of a run that ended
+    (FORKS / "ragauge").unlink(missing_ok=True)  # of a run that ended
     process = subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, **threads})
     _STARTED.append(process)  # the pipe stays open for as long as this process lives
-    os.environ["PATH"] = f"{folder.resolve()}{os.pathsep}{os.environ.get('PATH', '')}"
+    os.environ["PATH"] = f"{FORKS.resolve()}{os.pathsep}{os.environ.get('PATH', '')}"

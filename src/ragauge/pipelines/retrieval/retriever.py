@@ -23,6 +23,7 @@ from ragauge.pipelines.indexes.base.recipe import SearchResult
 from ragauge.pipelines.retrieval.index import Index
 
 STAGES = ("encode", "search", "lookup")  # keys of Neighbours.seconds; a service adds its own
+CALIBRATION_TRIALS = 5
 
 
 @dataclass(frozen=True)
@@ -204,11 +205,11 @@ class Retriever:
         remaining = iter(answers)
         return [[next(remaining) for _ in request] for request in requests]
 
-    def calibrate(self, nprobes: Sequence[int], trials: int = 5) -> LinearTime:
+    def calibrate(self, nprobes: Sequence[int]) -> LinearTime:
         """Measure calls of one query, a new one in each trial, and store the line that predicts a
         call's seconds.
         """
-        ids = np.linspace(0, len(self.database) - 1, trials + 1, dtype=np.int64)
+        ids = np.linspace(0, len(self.database) - 1, 1 + CALIBRATION_TRIALS, dtype=np.int64)
         texts = [self.database.tokenizer.decode(row) for row in self.database.tokens(ids)]
         points = []
         for trial, text in enumerate(texts):
@@ -293,11 +294,10 @@ def fit_line(points: Sequence[tuple[float, float]]) -> LinearTime:
     time is negative.
     """
     x, y = np.asarray(points, dtype=np.float64).T
-    slope, intercept = (
-        (float(part) for part in np.polyfit(x, y, 1))
-        if len(set(x)) > 1
-        else (0.0, float(np.median(y)))
-    )
+    slope = 0.0
+    intercept = float(np.median(y))
+    if len(set(x)) > 1:
+        slope, intercept = map(float, np.polyfit(x, y, 1))
     if slope < 0:
         slope = 0.0
         intercept = float(y.mean())

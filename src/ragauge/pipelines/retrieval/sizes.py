@@ -62,10 +62,8 @@ def width(settings: DatabaseSettings) -> int:
 def index_vectors(settings: DatabaseSettings, label: str) -> float:
     """Return the vectors of an index; 0 where its corpus's size is not known before it is read."""
     database_size = size(settings)
-    index = settings.indexes[label]
-    if database_size is None:
-        return index.filled or 0.0
-    return vectors(index, database_size.chunks, settings)
+    chunks = database_size.chunks if database_size else 0.0
+    return vectors(settings.indexes[label], chunks, settings)
 
 
 def index_mb(settings: DatabaseSettings, label: str) -> int:

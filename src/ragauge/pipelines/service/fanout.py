@@ -68,9 +68,7 @@ class Fanout:
             return
         about = client.describe()
         for address, other in self._about.items():
-            differing = {
-                name for name in vars(about) if getattr(about, name) != getattr(other, name)
-            }
+            differing = {name for name, _ in vars(about).items() ^ vars(other).items()}
             differing -= {"index", "vectors"}
             if differing:
                 raise RetrievalError(
