@@ -5,7 +5,7 @@ none.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ragauge.results.stats import Limits, mean_interval, paired_test
 
@@ -57,6 +57,7 @@ class Measure:
 Keys = Mapping[str, Any]  # of a row: its columns that are no numbers
 Measures = dict[str, Measure]  # by quantity
 Line: TypeAlias = Mapping[Any, Any]  # of a table
+Key = TypeVar("Key")
 
 
 @dataclass(frozen=True)
@@ -180,6 +181,12 @@ def paired(
     return with_interval_note(
         Measure(test["difference"], test["low"], test["high"], len(a), test["p"], note)
     )
+
+
+def on_common_keys(*values: Mapping[Key, float]) -> list[list[float]]:
+    """The values of each at the keys that all of them have, in the order of the first."""
+    keys = [key for key in next(iter(values), ()) if all(key in each for each in values)]
+    return [[each[key] for key in keys] for each in values]
 
 
 def with_interval_note(measure: Measure) -> Measure:

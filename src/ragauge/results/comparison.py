@@ -12,7 +12,7 @@ from ragauge.cost import overlap
 from ragauge.errors import UserError
 from ragauge.io.jsonl import JsonObject
 from ragauge.io.records import SequenceRecord, read_kind
-from ragauge.results.pipelines import load_share, mean_nll, traces
+from ragauge.results.pipelines import Likelihoods, load_share, mean_nll, traces
 from ragauge.results.sequences import perplexity_of, shared_nll
 from ragauge.results.stats import paired_test
 
@@ -56,13 +56,7 @@ def difference(path: Path, base: Path) -> JsonObject:
     """Paired difference of mean negative log-likelihood, `path` minus `base`, in nats a token, of
     shared sequences.
     """
-    first, second = (mean_nll(_records(each)) for each in (path, base))
-    for each, nll in ((path, first), (base, second)):
-        if not nll:
-            raise UserError(
-                f"{each}: holds generated text and no likelihoods; run it with --task perplexity"
-            )
-    a, b = shared_nll(first, second)
+    a, b = shared_nll(_likelihoods(path), _likelihoods(base))
     if not a:
         raise UserError(f"{path} and {base}: no sequence was scored in both")
     return paired_test(a, b)
@@ -74,6 +68,15 @@ def control(retrieved: Path, random: Path) -> JsonObject:
     """
     compared = difference(retrieved, random)
     return {**compared, "passes": (compared["high"] or 0) < 0}
+
+
+def _likelihoods(path: Path) -> Likelihoods:
+    scored = mean_nll(_records(path))
+    if not scored:
+        raise UserError(
+            f"{path}: holds generated text and no likelihoods; run it with --task perplexity"
+        )
+    return scored
 
 
 def _records(path: Path) -> list[SequenceRecord]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ragauge.cost import cycles
 from ragauge.cost.roofline import model_bytes
 from ragauge.cost.trace import Trace
-from ragauge.results.cells import Measure, mean, with_interval_note
+from ragauge.results.cells import Measure, mean, on_common_keys, with_interval_note
 from ragauge.results.runs import Variant
 from ragauge.results.stats import mean_ratio_interval
 
@@ -79,15 +79,12 @@ def speedup(
     naive = variant.group.naive
     if naive is None:
         return Measure(reason="no naive run to compare with")
-    slow = costs(naive, naive_fold)
-    fast = costs(variant, fold)
-    shared = [k for k in fast if k in slow]
-    if not shared:
-        return Measure(reason=_no_cost(variant) if not fast else "no question in common with naive")
-    a = [slow[k] for k in shared]
-    b = [fast[k] for k in shared]
-    interval = mean_ratio_interval(a, b, variant.runs.seed)
-    return with_interval_note(Measure(sum(a) / sum(b), *interval, len(shared)))
+    own = costs(variant, fold)
+    fast, slow = on_common_keys(own, costs(naive, naive_fold))
+    if not fast:
+        return Measure(reason="no question in common with naive" if own else _no_cost(variant))
+    interval = mean_ratio_interval(slow, fast, variant.runs.seed)
+    return with_interval_note(Measure(sum(slow) / sum(fast), *interval, len(fast)))
 
 
 def _cycles(

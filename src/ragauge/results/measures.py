@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from ragauge.metrics import base as metrics
 from ragauge.results import materials
-from ragauge.results.cells import Measure, Measures, Table, mean, paired
+from ragauge.results.cells import Measure, Measures, Table, mean, on_common_keys, paired
 from ragauge.results.costs import cost, critical_path_cycles, speedup
 from ragauge.results.runs import Group, Runs, Variant
 from ragauge.results.stats import Limits
@@ -85,10 +85,8 @@ def on_shared(scores: Mapping[str, Mapping[str, float]]) -> dict[str, list[float
     """
     most = max(map(len, scores.values()), default=0)
     able = {name: given for name, given in scores.items() if given and len(given) >= SHARED * most}
-    keys = [
-        key for key in next(iter(able.values()), ()) if all(key in given for given in able.values())
-    ]
-    return {name: [given[key] for key in keys] for name, given in able.items()} if keys else {}
+    shared = on_common_keys(*able.values())
+    return dict(zip(able, shared, strict=True)) if any(shared) else {}
 
 
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # by which they begin
@@ -127,14 +125,12 @@ def difference(better: Variant, worse: Variant, metric: str | None = None) -> Me
     """Mean difference of a metric (the primary one) over the questions that both were asked, with a
     paired test.
     """
-    a = scored(better, metric)
-    b = scored(worse, metric)
-    shared = [k for k in a if k in b]
-    if not shared:
+    a, b = on_common_keys(scored(better, metric), scored(worse, metric))
+    if not a:
         return Measure(reason="no question in common")
     return paired(
-        [a[k] for k in shared],
-        [b[k] for k in shared],
+        a,
+        b,
         better.runs.seed,
         "paired on the same questions",
         limits=metrics.limits(metric or better.primary_metric),

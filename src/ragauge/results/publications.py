@@ -111,11 +111,8 @@ def paper_table(dataset: str, runs: Runs) -> str | None:
     """
     item, arrangement = TABLES.get(runs.registered(dataset), (None, {}))
     options = runs.dataset_options(dataset)
-    return (
-        item
-        if all(options.get(name, value) == value for name, value in arrangement.items())
-        else None
-    )
+    # options that are not stated are those of the paper
+    return item if {**arrangement, **options} == {**options, **arrangement} else None
 
 
 def paper_model(variant: Variant) -> str | None:
