@@ -157,6 +157,12 @@ def test_score_prints_one_json_object_last(tmp_path, capsys):
     assert (scored["mean"], scored["n"]) == (0.5, 2)
 
 
+def ended(code):
+    """A process that ran Python code."""
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "verbs"),
     [(["--help"], []), (["list", "models"], ["list"]), (["run", "--help"], ["run"])],
@@ -167,8 +173,7 @@ def test_help_and_list_import_nothing_heavy_and_no_verb_but_their_own(arguments,
         f"try:\n    main({arguments!r})\nexcept SystemExit:\n    pass\n"
         "print('\\n' + ' '.join(sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    imported = set(done.stdout.splitlines()[-1].split())
+    imported = set(ended(code).stdout.splitlines()[-1].split())
     assert not imported & {"torch", "transformers", "numpy", "pandas"}
     assert [name for name in registry.names("verb") if f"ragauge.cli.{name}" in imported] == verbs
 
@@ -180,5 +185,4 @@ def test_of_libraries_only_warnings_are_printed():
         "talkative.debug('an index')\ntalkative.warning('a doubt')\n"
         "logging.getLogger('ragauge.io.records').info('ours')"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stderr.splitlines() == ["a doubt", "ours"]
+    assert ended(code).stderr.splitlines() == ["a doubt", "ours"]

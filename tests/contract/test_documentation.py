@@ -56,21 +56,14 @@ def test_every_command_parses(root):
 
 def configuration(files, settings):
     """The configuration of files, each laid over those before it, and of settings; its data need not be there."""
+    from snakemake.utils import update_config
+
     merged = {}
     for file in files:
-        lay_over(merged, loading.read(file))
+        update_config(merged, loading.read(file))
     for key, _, value in (setting.partition("=") for setting in settings):
-        lay_over(merged, {key: yaml.safe_load(value)})
+        update_config(merged, {key: yaml.safe_load(value)})
     return checked(Config, merged, " ".join(map(str, files)))
-
-
-def lay_over(below, above):
-    """As Snakemake does with several files: sections are joined, key by key."""
-    for key, value in above.items():
-        if isinstance(value, dict) and isinstance(below.get(key), dict):
-            lay_over(below[key], value)
-        else:
-            below[key] = value
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -1,6 +1,7 @@
 """Superposition prompting gives what the paper's released code gave on tiny random models."""
 
 import json
+from dataclasses import replace
 from itertools import accumulate, chain, pairwise
 from types import SimpleNamespace
 
@@ -15,8 +16,9 @@ from ragauge.engines.lm import LM
 from ragauge.engines.protocol import Limits
 from ragauge.methods.base.making import make
 from ragauge.methods.prompts import Prompt
+from reuse_anchors import fresh
 
-NEW_TOKENS = 8  # of the released answers
+RELEASED = Limits(max_new_tokens=8)  # of the released answers
 MODELS = ("bloom4", "mpt8")
 PRUNED = [
     (positions, saliency, top_k, temperature)
@@ -45,16 +47,11 @@ def model(request, released_folder):
     return request.param, LM(Decoder(read_shape(folder, None), weights), tokenizer)
 
 
-def prompt_of(released):
+def answer(lm, released, method="superposition", limits=RELEASED, **options):
+    made = make(method, **options)
     inputs = released["inputs"]
-    return Prompt([], inputs["preamble"], inputs["documents"], inputs["query"], inputs["task"])
-
-
-def answer(lm, released, **options):
-    method = make("superposition", **options)
-    prompt = prompt_of(released)
-    limits = Limits(max_new_tokens=NEW_TOKENS)
-    return method.answer(lm, method.prepare(lm, prompt), prompt, limits)
+    names = ("preamble", "documents", "query", "task")
+    return fresh(lm, made, Prompt([], *(inputs[name] for name in names)), limits)
 
 
 @pytest.mark.parametrize(("positions", "saliency", "top_k", "temperature"), PRUNED)
@@ -113,10 +110,7 @@ def test_iterative_superposition_is_the_released_one(model, released, arrays, ho
 
 def test_prompt_cache_is_the_released_one(model, released):
     name, lm = model
-    method = make("prompt_cache")
-    prompt = prompt_of(released)
-    limits = Limits(max_new_tokens=NEW_TOKENS, ignore_stop=True)
-    given = method.answer(lm, method.prepare(lm, prompt), prompt, limits)
+    given = answer(lm, released, "prompt_cache", replace(RELEASED, ignore_stop=True))
     assert list(given.ids) == released["models"][name]["prompt_cache"]
 
 
@@ -125,9 +119,7 @@ def test_attention_sort_is_the_released_one_but_for_the_mask_that_it_lacks_on_mp
     model, released, released_folder, steps
 ):
     name, lm = model
-    method = make("attention_sort", rounds=steps + 1, observed="query")
-    prompt = prompt_of(released)
-    given = method.answer(lm, method.prepare(lm, prompt), prompt, Limits(max_new_tokens=1))
+    given = answer(lm, released, "attention_sort", Limits(1), rounds=steps + 1, observed="query")
     expected = released["models"][name][f"attention_sort{steps}"]
     if name.startswith("mpt"):
         folder = released_folder / "tiny_superposition" / name

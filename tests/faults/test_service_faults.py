@@ -46,6 +46,12 @@ def error_of(client):
     return text
 
 
+def assert_answers(searcher):
+    """It finds what the whole toy finds."""
+    queries = parts.queries(4)
+    parts.assert_same(searcher.search(queries), parts.Toy().search(queries))
+
+
 def free_port():
     with closing(socket.socket()) as taken:
         taken.bind(("127.0.0.1", 0))
@@ -113,8 +119,7 @@ def test_a_part_that_hangs_is_an_error_or_a_labelled_answer():
         Client(healthy.address, deadline_s=0.5) as one,
         Client(hung.address, deadline_s=0.5) as other,
     ):
-        whole = Fanout([one, other]).search(parts.queries(4))
-        parts.assert_same(whole, parts.Toy().search(parts.queries(4)))
+        assert_answers(Fanout([one, other]))
         os.kill(hung.process.pid, signal.SIGSTOP)
         os.waitpid(hung.process.pid, os.WUNTRACED)
         with (
@@ -191,11 +196,6 @@ def test_a_server_that_does_not_come_up_says_why(code, message):
 # --- what is sent to it ---
 
 
-def still_answers(server):
-    with Client(server.address) as client:
-        parts.assert_same(client.search(parts.queries(3)), parts.Toy().search(parts.queries(3)))
-
-
 def test_a_compressed_message_is_refused_before_it_is_unpacked(server):
     """64 MiB of zeros are 64 KiB on the wire, within the limit of a message."""
     memory = resident_bytes(server.process.pid)
@@ -204,7 +204,8 @@ def test_a_compressed_message_is_refused_before_it_is_unpacked(server):
         with pytest.raises(grpc.RpcError) as caught:
             search(bytes(64 << 20), timeout=20, compression=grpc.Compression.Gzip)
         assert caught.value.code() in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.INTERNAL)
-    still_answers(server)
+    with Client(server.address) as client:
+        assert_answers(client)
     assert resident_bytes(server.process.pid) - memory < 40e6
 
 
@@ -241,7 +242,7 @@ def tls_server(folder, name):
 def test_with_the_right_certificate_answers_are_the_same(certificates):
     server = tls_server(certificates, "server")
     with server, Client(server.address, tls_ca=certificates / "ca.pem") as client:
-        parts.assert_same(client.search(parts.queries(3)), parts.Toy().search(parts.queries(3)))
+        assert_answers(client)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import json
 import tiny_database
 import tiny_models
 import workflow_folder
+from json_lines import read_lines
 from ragauge.testing import write_checkpoint, write_questions
 
 NAME = "served"
@@ -84,5 +85,5 @@ def targets(*labels):
 
 def records(folder, label):
     """A pipeline's records without what the clock said."""
-    lines = (folder / targets(label)[0]).read_text(encoding="utf-8").splitlines()
-    return [{k: v for k, v in json.loads(line).items() if k not in CLOCKS} for line in lines]
+    lines = read_lines(folder / targets(label)[0])
+    return [{k: v for k, v in line.items() if k not in CLOCKS} for line in lines]

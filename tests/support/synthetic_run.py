@@ -233,13 +233,16 @@ def write_stream(
 def trace(method, params, kept, documents):
     context = PREAMBLE + DOCUMENT * kept
     if method == "superposition":
-        pruned = len(range(documents))
         return [
             Call("preamble", (PREAMBLE,), (0,), offline=True),
             Call(
-                "documents", (DOCUMENT,) * pruned, (PREAMBLE,) * pruned, offline=True, parallel=True
+                "documents",
+                (DOCUMENT,) * documents,
+                (PREAMBLE,) * documents,
+                offline=True,
+                parallel=True,
             ),
-            Call("query", (QUERY,) * pruned, (PREAMBLE + DOCUMENT,) * pruned, parallel=True),
+            Call("query", (QUERY,) * documents, (PREAMBLE + DOCUMENT,) * documents, parallel=True),
             Call("task", (TASK,), (context + QUERY * kept,), logits=(1,)),
         ]
     if method == "prompt_cache":
@@ -280,6 +283,7 @@ def _record(
     if ok is None:
         return Record(**common, status="failed", reason="too long for the context")
     lengths = [DOCUMENT] * (documents - 1) + [DOCUMENT + 10 * place]
+    text = "Paris" if ok else "Rome"
     return Record(
         **common,
         status="ok",
@@ -291,8 +295,8 @@ def _record(
             "task": TASK,
             "generated": 3,
         },
-        text="Paris" if ok else "Rome",
-        prediction="Paris" if ok else "Rome",
+        text=text,
+        prediction=text,
         trace=[call.to_json() for call in trace(method, params, len(kept), documents)],
         online_s=0.1 * (1 + len(kept)),
     )

@@ -75,6 +75,13 @@ FAMILIES = {
     ),
 }
 
+BERT = {
+    "vocab_size": VOCAB,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+}
 LINKS = {"links": 2, "first_link": 10, "begin": 4, "end": 5}
 """Options of kv_link: ids that tiny decoders have."""
 
@@ -161,34 +168,22 @@ def encoder(folder):
     """A random BERT over single bytes as a folder in the hub's layout."""
     from transformers import BertConfig, BertModel
 
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=VOCAB,
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-    )
-    BertModel(config).save_pretrained(folder)
-    byte_tokenizer(chat=False).save_pretrained(folder)
-    return folder
+    return _saved(BertModel, BertConfig(**BERT), folder)
 
 
 def cross_encoder(folder, classes=1):
     """A random classifier of pairs of byte strings, as a folder in the hub's layout."""
     from transformers import BertConfig, BertForSequenceClassification
 
+    config = BertConfig(num_labels=classes, max_position_embeddings=64, **BERT)
+    return str(_saved(BertForSequenceClassification, config, folder))
+
+
+def _saved(kind, config, folder):
     torch.manual_seed(0)
-    sizes = {
-        "hidden_size": 16,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 32,
-    }
-    config = BertConfig(vocab_size=VOCAB, num_labels=classes, max_position_embeddings=64, **sizes)
-    BertForSequenceClassification(config).save_pretrained(folder)
+    kind(config).save_pretrained(folder)
     byte_tokenizer(chat=False).save_pretrained(folder)
-    return str(folder)
+    return folder
 
 
 # ---- the reference: one dense pass over all tokens with a mask

@@ -94,8 +94,6 @@ def edited(runs, *served, **first):
         line["served"] |= facts
     lines[0] |= first
     write_lines(path, lines)
-    meta = json.loads(records.meta_path(path).read_text())
-    records.meta_path(path).write_text(json.dumps(meta | {"sha256": None}))
     return Runs(runs.folder, config(price=PRICE))
 
 
