@@ -244,7 +244,10 @@ def write_tables(out: Path, folder: Path) -> list[Path]:
 
 
 def _measured(entry: Mapping[str, str], row: Mapping[str, str], out: Path) -> Any:
-    """What the step of a published row measured (a `Measure`); None where it has no result."""
+    """What the step of a published row measured (a `Measure`), or why nothing that counts; None
+    where the step did not run.
+    """
+    from ragauge.results.cells import Measure
     from ragauge.results.timing import quartiles, ratio
 
     kind = entry["measure"]
@@ -258,10 +261,10 @@ def _measured(entry: Mapping[str, str], row: Mapping[str, str], out: Path) -> An
     times = json.loads(text)
     seconds = _seconds(times, entry["variant"].format(**row), kind)
     slow = _seconds(times, "naive", kind)
-    if not seconds:
-        return None
+    if not seconds or (kind == "speedup" and not slow):
+        return Measure(reason=times["refused"] or "no undisturbed trial")
     if kind == "speedup":
-        return ratio(slow, seconds, 0, len(seconds), note=CACHED) if slow else None
+        return ratio(slow, seconds, 0, len(seconds), note=CACHED)
     return quartiles([1000 * s for s in seconds])
 
 

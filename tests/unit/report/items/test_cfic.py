@@ -400,6 +400,13 @@ def test_table_8_and_figure_3_take_one_parameter_each(small):
     together = line(table("cfic_table_8", small), model=MODEL, k=1, quantity="decoding_latency_ms")
     assert (together["measured"], together["n"]) == (pytest.approx(300), 3)
     assert "8 questions side by side" in together["note"]
+    for row, why in (("k1", "no undisturbed trial with"), ("other", "not timed with")):
+        disturbed = {"variant": row, "evidence_s": 9, "disturbed": True}
+        write_latency(small, STAGES, evidence_batches={"questions": 8, "rows": [disturbed]})
+        unknown = line(
+            table("cfic_table_8", small), model=MODEL, k=1, quantity="decoding_latency_ms"
+        )
+        assert f"{why} 8 questions side by side" in unknown["note"]
     three = table("cfic_figure_3", small)
     mine = three[(three["model"] == MODEL) & (three["quantity"] == "f1")]
     assert dict(zip(mine["d"], mine["measured"], strict=True)) == {32: 1.0, 256: 0.75}

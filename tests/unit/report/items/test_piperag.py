@@ -393,6 +393,13 @@ def test_pipelines_of_the_configuration_say_why_they_are_missing(tmp_path):
         table("piperag_table_2", tmp_path, CONFIG),
         '{model: minilm}, {note: "not run: no such file yet"}',
     )
+    encoder = {"encoder": "hf:sentence-transformers/msmarco-bert-base-dot-v5"}
+    for label, stale in (("wikipedia", 64), ("news", "")):  # with numbers of the paper, without
+        config = {"databases": {label: {}}, "staleness": {label: encoder}, "pipelines": {}}
+        missing = line(
+            table("piperag_table_2", tmp_path, CONFIG | config), variant=label, stale_tokens=stale
+        )
+        assert missing["note"].startswith("not run: no such file yet")
     told = [problem.why for problem in problems(Runs(tmp_path, parse(CONFIG, "t.yaml")))]
     assert {"unfinished", "no records"} <= set(told)
 

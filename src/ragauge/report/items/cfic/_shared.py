@@ -247,10 +247,12 @@ def finding_in_batch(group: Group, variant: Variant) -> Measure:
     latency = clock(group)
     if isinstance(latency, Measure) or latency.evidence_batches is None:
         return finding(group, variant)
-    values = [1000 * trial.evidence_s for trial in latency.evidence_trials(variant.name)]
     batch = f"{latency.evidence_batches.questions} questions side by side"
+    if variant.name not in {row.variant for row in latency.evidence_batches.rows}:
+        return Measure(reason=f"not timed with {batch}")
+    values = [1000 * trial.evidence_s for trial in latency.evidence_trials(variant.name)]
     note = join(described(latency), f"{batch}, each with its part of the time")
-    return quartiles(values, note, nothing=f"not timed with {batch}")
+    return quartiles(values, note, nothing=f"no undisturbed trial with {batch}")
 
 
 def speedup(group: Group, slow: Variant, fast: Variant) -> tuple[str, Measure]:

@@ -12,6 +12,7 @@ texts that have its names, such as c4_t5 for C4.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ragauge.config.reads import Reads
 from ragauge.io.jsonl import JsonObject
@@ -100,7 +101,8 @@ def _measured(
     if report is None:
         missing = Measure(reason="not run: no such file yet")
         keys["model"] = comparison.encoder
-        for stale, value in of_text.items() if encoder == ENCODER else [("", None)]:
+        unknown: dict[Any, float | None] = {"": None}  # which steps it would have compared
+        for stale, value in (of_text or unknown).items():
             yield Cell(keys | {"stale_tokens": stale}, COSINE, missing, value)
         return
     for number, stale in enumerate(report.stale_tokens):
